@@ -148,9 +148,12 @@ def in_turn(calls: Calls) -> dict[str, float]:
 def server(build: pathlib.Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         target = f"unix:{folder}/counterweight"
-        command = [str(build / "counterweight-server"), f"--listen={target}", "--metrics_listen="]
+        flags = [f"--listen={target}", "--metrics_listen=", "--threads=1"]
+        flags.append(f"--shared_memory_socket={folder}/memory")
         with subprocess.Popen(
-            [*command, "--cpu_threads=1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [str(build / "counterweight-server"), *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         ) as running:
             try:
                 assert running.stdout is not None
