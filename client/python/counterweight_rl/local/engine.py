@@ -78,7 +78,7 @@ class Engine:
         )
         if self._library.cw_open(ctypes.byref(options), ctypes.byref(self._handle)):
             raise self._failure(None, Sent())
-        # The sums of a batch come with its whole answer.
+        # Only cw_correct returns the sums that are published.
         self.prepared = (
             PreparedCalls(self._library, self._handle, lambda: self._failure(None, Sent()))
             if publisher is None

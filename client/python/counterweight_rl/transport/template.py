@@ -150,7 +150,7 @@ class PreparedCorrection(Correction[Any]):
         addresses: list[int],
     ) -> None:
         """Takes the arguments of ``correct``, and what was read of them."""
-        # No call of the dataclass's own: its fields come later.
+        # The dataclass's __init__ is not called: __getattr__ makes its fields.
         positions = math.prod(layout.of_tokens)
         self.__dict__.update(
             template=template,
