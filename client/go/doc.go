@@ -11,8 +11,8 @@
 //		ResponseMask:    mask,    // 1 = the token counts
 //	}, counterweight.Preset("token_tis"), counterweight.Run("my-run"))
 //
-// Multiply each token's loss by its weight, and leave out the tokens whose keep mask is 0.
-// A dropped token has a weight too, and only the mask takes it out.
+// Multiply each token's loss by its weight. Sum over the tokens with keep mask 1 only: a dropped
+// token has a weight too.
 //
 // How batches travel (one message, a stream, shared memory) is chosen by their size and by
 // what the server offers; the answer's bytes do not depend on it.

@@ -110,7 +110,7 @@ class Reader:
         """Returns what a command of the package prints; checks that others exist."""
         words = shlex.split(line, comments=True)
         if words[:1] == ["counterweight"]:
-            # A command whose output goes to a file prints nothing.
+            # The shell would write this output to the file.
             own, *others = line.split(" >")
             printed = done(*shlex.split(own)[1:])
             return "" if others else printed

@@ -63,8 +63,8 @@ def test_known_bounds(tmp_path: pathlib.Path) -> None:
     assert found["k3_rs_token_tis"][1]["dropped_sequences"] == pytest.approx(0.05)
     # Products of five: exp(0.95) = 2.586.
     assert found["seq_mis"][1]["parameters"] == {"keep_lower": 0.386, "keep_upper": 2.59}
-    # The last sequence has 5 of the 100 tokens; token_tis bounds positive log ratios only, of which
-    # the second largest is 0.18.
+    # The last sequence has 5 of the 100 tokens. token_tis bounds positive log ratios only; the
+    # second largest of these is 0.18.
     assert found["icepop"][1]["parameters"] == {"lower": 0.826, "upper": 1.21}
     assert found["icepop"][1]["zero_weights"] == pytest.approx(0.05)
     assert found["token_tis"][1]["parameters"] == {"upper": 1.2}

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import gc
-import multiprocessing
 import pickle
-import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import counterweight_rl as cw
-import counterweight_rl.aio
 import numpy as np
 import pytest
 from batches import packed, padded_batch
-from counterweight_rl.local import prepared_calls
 from goldens import BLAMED_FIELDS, GOLDENS, SYSTEMS, arguments
+from prepared import BATCH, WRONG, by_plan, thrice
 from transports import ARRAYS, LARGE, LOSS, SMALL, assert_same
-
-BATCH = padded_batch()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,20 +25,6 @@ def built(local_library: None) -> None:
 def local() -> Iterator[cw.Client]:
     with cw.Client("local:?threads=1") as connected:
         yield connected
-
-
-def by_plan(result: cw.Result[Any]) -> bool:
-    return "_late" in vars(result)
-
-
-def thrice(local: cw.Client, **call: Any) -> cw.Result[Any]:
-    """Compares the third answer with the first; returns it."""
-    first, _, third = [local.correct(**call) for _ in range(3)]
-    assert not by_plan(first)
-    assert_same(third, first)
-    assert list(third.metrics) == list(first.metrics)
-    assert (third.staleness, third.timing.queue_seconds) == (first.staleness, 0.0)
-    return third
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -163,33 +141,6 @@ def test_packed_batches_of_any_lengths(local: cw.Client) -> None:
         assert_same(answer, expected)
 
 
-WRONG: dict[str, dict[str, Any]] = {
-    "shape": {"old_log_probs": BATCH["old_log_probs"][:, :-1]},
-    "rows": {"old_log_probs": BATCH["old_log_probs"][:-1]},
-    "nan": {"old_log_probs": np.full_like(BATCH["old_log_probs"], np.nan)},
-    "mask": {"response_mask": BATCH["response_mask"] * 2},
-    "dtype": {"old_log_probs": np.zeros(BATCH["old_log_probs"].shape, np.int32)},
-    "list": {"old_log_probs": BATCH["old_log_probs"].tolist()},
-    "masked array": {"old_log_probs": np.ma.masked_invalid(BATCH["old_log_probs"])},
-    "missing": {"old_log_probs": None},
-    "out of another shape": {"out": {"weights": np.empty((2, 2), np.float32)}},
-    "out of another dtype": {"out": {"weights": np.empty(BATCH["advantages"].shape)}},
-    "out not asked for": {"out": {"token_reasons": np.empty(BATCH["advantages"].shape, np.uint16)}},
-    "out of no method": {"out": {"gradient": np.empty(BATCH["advantages"].shape, np.float32)}},
-    "out is no mapping": {"out": [1]},
-    "out twice": {"out": dict.fromkeys(("weights", "gradient"), np.empty((6, 37), np.float32))},
-    "version": {"policy_version": -1},
-    "version of a float": {"policy_version": 1.0},
-    "id": {"request_id": "\n"},
-    "no id": {"request_id": 7},
-    "timeout": {"timeout": 0},
-    "metrics": {"metrics": None},
-    "unknown": {"reponse_mask": 1},
-    "bool for a number": {"method": cw.Preset("token_tis", upper=True)},
-    "padded length": {"padded_length": 37},
-}
-
-
 @pytest.mark.parametrize("name", WRONG)
 def test_errors_are_those_of_the_first_call(local: cw.Client, name: str) -> None:
     def failure(client: cw.Client) -> Exception:
@@ -296,160 +247,3 @@ def test_a_warning_of_one_batch(local: cw.Client) -> None:
     with cw.Client("local:?threads=1") as fresh:
         assert warned.warnings == fresh.correct(method="token_tis", **positive).warnings
     assert any("positive_log_probs" in text for text in warned.warnings)
-
-
-def test_plans_are_bounded(local: cw.Client) -> None:
-    for seed in range(3 * prepared_calls._MOST_PLANS):
-        for _ in range(2):
-            local.correct(method="token_tis", seed=seed, **padded_batch(2, 3))
-    prepared = local._connection._calls._engine.prepared  # type: ignore[union-attr]
-    assert prepared is not None
-    assert len(prepared._plans) == prepared_calls._MOST_PLANS
-
-
-def test_threads_prepare_and_run_at_once() -> None:
-    batches = [padded_batch(5, 30 + seed, seed=seed) for seed in range(8)]
-    with cw.Client("local:?threads=1") as fresh:
-        expected = [fresh.correct(method="token_tis", seed=i, **b) for i, b in enumerate(batches)]
-    failures: list[BaseException] = []
-
-    def work(offset: int) -> None:
-        try:
-            for i in range(200):
-                at = (i + offset) % len(batches)
-                assert_same(local.correct(method="token_tis", seed=at, **batches[at]), expected[at])
-        except BaseException as error:
-            failures.append(error)
-
-    with cw.Client("local:?threads=2") as local:
-        workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert not failures
-
-
-def test_timeouts_and_closed_clients(local: cw.Client) -> None:
-    large = padded_batch(400, 4000)
-    for _ in range(2):
-        local.correct(method=LOSS, timeout=60, **large)
-    with pytest.raises(cw.DeadlineError):
-        for _ in range(3):
-            local.correct(method=LOSS, timeout=1e-9, **large)
-    held = local.correct(method=LOSS, timeout=60, **large)
-    assert by_plan(held)
-    ended: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            while True:
-                local.correct(method=LOSS, timeout=60, **large)
-        except cw.CounterweightError as error:
-            ended.append(error)
-
-    workers = [threading.Thread(target=work) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    local.close()
-    for worker in workers:
-        worker.join(60)
-    assert len(ended) == 2
-    assert all("closed" in str(error) for error in ended)
-    assert held.metrics["tokens"] > 0, "read after the client's end"
-
-
-def test_a_plan_leaves_with_its_client() -> None:
-    local = cw.Client("local:?threads=1")
-    for _ in range(3):
-        result = local.correct(method="token_tis", **BATCH)
-    plan = weakref.ref(vars(result)["_late"]._plan)
-    local.close()
-    del local
-    gc.collect()
-    assert plan() is not None, "the result needs it"
-    assert result.metrics["tokens"] > 0
-    del result
-    gc.collect()
-    assert plan() is None
-
-
-def _in_child(client: cw.Client, answers: Any) -> None:
-    result = client.correct(method="token_tis", **BATCH)
-    answers.put((by_plan(result), result.weights, result.metrics["kl"]))
-
-
-def test_a_forked_child_uses_the_plans(local: cw.Client) -> None:
-    expected = thrice(local, method="token_tis", **BATCH)
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    child = context.Process(target=_in_child, args=(local, answers))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
-    planned, weights, kl = answers.get()
-    assert planned
-    np.testing.assert_array_equal(weights, expected.weights)
-    assert kl == expected.metrics["kl"]
-
-
-def test_aio_and_submit() -> None:
-    async def ask() -> list[cw.Result[Any]]:
-        async with cw.aio.Client("local:?threads=1") as client:
-            return [await client.correct(method="token_tis", **BATCH) for _ in range(3)]
-
-    first, _, third = asyncio.run(ask())
-    assert by_plan(third)
-    assert_same(third, first)
-    with cw.Client("local:?threads=1") as local:
-        answers = [local.submit(method="token_tis", **BATCH).result() for _ in range(2)]
-        answers += [local.correct(method="token_tis", **BATCH) for _ in range(2)]
-        changed = {name: array.copy() for name, array in BATCH.items()}
-        futures = [local.submit(method="token_tis", **changed) for _ in range(3)]
-        for array in changed.values():
-            array.fill(0)
-        answers += [future.result() for future in futures]
-        assert by_plan(answers[-1])
-        with pytest.raises(cw.InvalidRequestError, match="old_log_probs"):
-            local.submit(method="token_tis", **{**BATCH, **WRONG["nan"]}).result()
-    for answer in answers:
-        assert_same(answer, first)
-
-
-def test_prepare_says_it(local: cw.Client) -> None:
-    method = cw.Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})
-    prepared = local.prepare(method=method, outputs=["weights"], run="a", metrics=False)
-    answers = [prepared.correct(**BATCH) for _ in range(3)]
-    assert by_plan(answers[2])
-    expected = local.correct(method=method, outputs=["weights"], run="a", metrics=False, **BATCH)
-    assert_same(answers[2], expected)
-    assert "verl" in repr(prepared)
-    with pytest.raises(TypeError, match="method was given to prepare"):
-        prepared.correct(method="token_tis", **BATCH)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'old_logprobs'"):
-        prepared.correct(old_logprobs=1, **BATCH)
-    with pytest.raises(TypeError, match="missing the keyword argument 'response_mask'"):
-        prepared.correct()
-
-    async def ask() -> cw.Result[Any]:
-        async with cw.aio.Client("local:?threads=1") as client:
-            return await client.prepare(method=method, outputs=["weights"]).correct(**BATCH)
-
-    assert asyncio.run(ask()).weights is not None
-
-
-@pytest.mark.parametrize(
-    ("fixed", "error"),
-    [
-        ({}, "missing the keyword argument 'method'"),
-        ({"method": "token_tis", "out": {}}, "unexpected keyword argument 'out'"),
-        ({"method": 3}, "method must be a preset's name"),
-        ({"method": "token_tis", "outputs": "weights"}, "outputs must be a sequence"),
-        ({"method": "token_tis", "outputs": ["weight"]}, "did you mean"),
-        ({"method": cw.Preset("token_tis", upper="2")}, "must be a number"),
-    ],
-    ids=str,
-)
-def test_prepare_refuses(local: cw.Client, fixed: dict[str, Any], error: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=error):
-        local.prepare(**fixed)

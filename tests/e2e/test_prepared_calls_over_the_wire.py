@@ -17,11 +17,10 @@ from batches import packed, padded_batch
 from counterweight_rl import calls
 from counterweight_rl.transport import prepared_calls
 from goldens import BLAMED_FIELDS, GOLDENS, SYSTEMS, arguments
+from prepared import BATCH, WRONG, by_plan
 from server_process import DEADLINE_SECONDS, ServerProcess
-from test_prepared_calls import WRONG, by_plan
 from transports import ARRAYS, LARGE, LOSS, SMALL, assert_same
 
-BATCH = padded_batch()
 TRANSPORTS = ("unary", "stream", "shared_memory", "auto")
 # Streams answer in parts; their results are made at once.
 LATE = ("unary", "shared_memory")

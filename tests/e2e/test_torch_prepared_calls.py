@@ -9,6 +9,7 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from batches import packed, padded_batch
+from prepared import by_plan, thrice
 from transports import ARRAYS, LOSS, assert_same
 
 torch = pytest.importorskip("torch")
@@ -27,20 +28,6 @@ def built(local_library: None) -> None:
 def local() -> Iterator[cw.Client]:
     with cw.Client("local:?threads=1") as connected:
         yield connected
-
-
-def by_plan(result: cw.Result[Any]) -> bool:
-    return "_late" in vars(result)
-
-
-def thrice(local: cw.Client, **call: Any) -> cw.Result[Any]:
-    first, _, third = [local.correct(**call) for _ in range(3)]
-    assert not by_plan(first)
-    assert_same(third, first)
-    for name in ARRAYS:
-        one, other = getattr(first, name), getattr(third, name)
-        assert one is None or (one.is_contiguous() and other.is_contiguous())
-    return third
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import counterweight_rl as cw
 import pytest
 from batches import packed, padded_batch
+from prepared import by_plan, thrice
 from server_process import ServerProcess
 from transports import ARRAYS, LOSS, assert_same
 
@@ -16,20 +17,6 @@ from counterweight_rl.torch import policy_loss  # noqa: E402
 
 BATCH = {name: torch.from_numpy(array) for name, array in padded_batch().items()}
 TRANSPORTS = ("unary", "shared_memory")
-
-
-def by_template(result: cw.Result[Any]) -> bool:
-    return "_late" in vars(result)
-
-
-def thrice(client: cw.Client, **call: Any) -> cw.Result[Any]:
-    first, _, third = [client.correct(**call) for _ in range(3)]
-    assert not by_template(first)
-    assert_same(third, first)
-    for name in ARRAYS:
-        one, other = getattr(first, name), getattr(third, name)
-        assert one is None or (one.is_contiguous() and other.is_contiguous())
-    return third
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -51,7 +38,7 @@ def thrice(client: cw.Client, **call: Any) -> cw.Result[Any]:
 )
 def test_arguments(sharing: ServerProcess, transport: Any, change: dict[str, Any]) -> None:
     with cw.Client(sharing.address, transport=transport) as client:
-        assert by_template(thrice(client, method=LOSS, **{**BATCH, **change}))
+        assert by_plan(thrice(client, method=LOSS, **{**BATCH, **change}))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -61,7 +48,7 @@ def test_packed_batches(sharing: ServerProcess, transport: Any) -> None:
     batch = {name: torch.from_numpy(array) for name, array in batch.items()}
     batch |= {"sequence_lengths": torch.as_tensor(lengths), "padded_length": padded_length}
     with cw.Client(sharing.address, transport=transport) as client:
-        assert by_template(thrice(client, method=LOSS, **batch))
+        assert by_plan(thrice(client, method=LOSS, **batch))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -74,7 +61,7 @@ def test_writes_into_out_are_seen_by_autograd(sharing: ServerProcess, transport:
                 result = client.correct(method=LOSS, out={"weights": weights}, **BATCH)
                 assert result.weights is weights
                 assert weights._version > version
-        assert by_template(result)
+        assert by_plan(result)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -100,6 +87,6 @@ def test_arrays_are_on_the_host_whatever_the_default_device(
             results = [client.correct(method=LOSS, **BATCH) for _ in range(3)]
         finally:
             torch.set_default_device(None)
-        assert by_template(results[2])
+        assert by_plan(results[2])
         for result in results:
             assert_same(result, expected)
