@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import pathlib
 import resource
 import threading
+import time
 import weakref
 from collections.abc import Iterator
+from concurrent import futures
 from typing import Any
 
 import counterweight_rl as cw
@@ -19,6 +22,7 @@ import pytest
 from batches import padded_batch
 from counterweight_rl.local import prepared_calls
 from prepared import BATCH, WRONG, by_plan, thrice
+from server_process import DEADLINE_SECONDS
 from transports import LOSS, assert_same
 
 
@@ -86,33 +90,55 @@ def test_threads_prepare_and_run_at_once() -> None:
     assert not failures
 
 
-def test_timeouts_and_closed_clients(local: cw.Client) -> None:
-    large = padded_batch(400, 4000)
-    for _ in range(2):
-        local.correct(method=LOSS, timeout=60, **large)
+@pytest.fixture(scope="module")
+def large() -> dict[str, Any]:
+    """A batch of some tenths of a second."""
+    rows = padded_batch(100, 4000)
+    return {name: np.tile(array, (20, 1)) for name, array in rows.items()}
+
+
+def prepared(local: cw.Client, **settings: Any) -> None:
+    """Makes a plan of small batches, however slow the machine is at the moment."""
+    result = None
+    while result is None or not by_plan(result):
+        with contextlib.suppress(cw.DeadlineError):
+            result = local.correct(method=LOSS, **settings, **BATCH)
+
+
+def test_a_run_ends_at_its_deadline(local: cw.Client, large: dict[str, Any]) -> None:
+    prepared(local, timeout=0.02)
     with pytest.raises(cw.DeadlineError):
-        for _ in range(3):
-            local.correct(method=LOSS, timeout=1e-9, **large)
-    held = local.correct(method=LOSS, timeout=60, **large)
-    assert by_plan(held)
-    ended: list[BaseException] = []
+        local.correct(method=LOSS, timeout=0.02, **large)
+    assert by_plan(local.correct(method=LOSS, timeout=0.02, **BATCH))
 
-    def work() -> None:
-        try:
-            while True:
-                local.correct(method=LOSS, timeout=60, **large)
-        except cw.CounterweightError as error:
-            ended.append(error)
 
-    workers = [threading.Thread(target=work) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    local.close()
-    for worker in workers:
-        worker.join(60)
-    assert len(ended) == 2
-    assert all("closed" in str(error) for error in ended)
+def test_close_ends_a_run(local: cw.Client, large: dict[str, Any]) -> None:
+    prepared(local)
+    held = local.correct(method=LOSS, **BATCH)
+    calls = local._connection._calls  # type: ignore[union-attr]
+    with futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(local.correct, method=LOSS, **large)
+        while not calls._stops and not running.done():
+            pass
+        local.close()
+        with pytest.raises(cw.CounterweightError, match="closed"):
+            running.result()
     assert held.metrics["tokens"] > 0, "read after the client's end"
+
+
+def test_close_ends_the_threads_that_runs_used() -> None:
+    def threads() -> int:
+        return len(list(pathlib.Path("/proc/self/task").iterdir()))
+
+    with cw.Client("local:?threads=3") as local:
+        for _ in range(4):
+            result = local.correct(method="token_tis", **padded_batch(64, 500))
+        assert by_plan(result)
+        used = threads()
+    end = time.monotonic() + DEADLINE_SECONDS
+    while threads() > used - 2 and time.monotonic() < end:
+        pass
+    assert threads() <= used - 2
 
 
 def test_a_plan_leaves_with_its_client() -> None:
@@ -161,10 +187,10 @@ def test_aio_and_submit() -> None:
         answers = [local.submit(method="token_tis", **BATCH).result() for _ in range(2)]
         answers += [local.correct(method="token_tis", **BATCH) for _ in range(2)]
         changed = {name: array.copy() for name, array in BATCH.items()}
-        futures = [local.submit(method="token_tis", **changed) for _ in range(3)]
+        pending = [local.submit(method="token_tis", **changed) for _ in range(3)]
         for array in changed.values():
             array.fill(0)
-        answers += [future.result() for future in futures]
+        answers += [future.result() for future in pending]
         assert by_plan(answers[-1])
         with pytest.raises(cw.InvalidRequestError, match="old_log_probs"):
             local.submit(method="token_tis", **{**BATCH, **WRONG["nan"]}).result()
