@@ -190,10 +190,10 @@ MERGES = "a0: &a0 {x: 1, y: 2}\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"rollout_is": "token", "rollout_is": "sequence"}', "the key 'rollout_is' stands twice"),
-        ('{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
-        ("rollout_is: token\nrollout_is: sequence\n", "the key 'rollout_is' stands twice"),
-        ("a: {b: 1, c: 2, b: 3}", "the key 'b' stands twice"),
+        ('{"rollout_is": "token", "rollout_is": "sequence"}', "the key 'rollout_is' is given twice"),
+        ('{"a": {"b": 1, "b": 1}}', "the key 'b' is given twice"),
+        ("rollout_is: token\nrollout_is: sequence\n", "the key 'rollout_is' is given twice"),
+        ("a: {b: 1, c: 2, b: 3}", "the key 'b' is given twice"),
         (BOMB, "at most 10000 values"),
         (MERGES, "10000"),
         ('{"a":' * 30000 + "1" + "}" * 30000, "deep"),
@@ -251,7 +251,7 @@ def test_wrong_methods_of_compare(good: pathlib.Path) -> None:
         ("icepop:upper", "--methods icepop:upper: a parameter must be NAME=NUMBER; got 'upper'"),
         ("icepop:upper=a", "a parameter must be NAME=NUMBER; got 'upper=a'"),
         ("icepop:", "--methods icepop:: a parameter must be NAME=NUMBER; got ''"),
-        ("icepop:upper=2:upper=3", "--methods icepop:upper=2:upper=3: upper stands twice"),
+        ("icepop:upper=2:upper=3", "--methods icepop:upper=2:upper=3: upper is given twice"),
         (":upper=2", "--methods :upper=2: needs a name before the first colon"),
         ("icepop:lower=3:upper=2", "--methods icepop:lower=3:upper=2: "),
     ):

@@ -59,7 +59,7 @@ def read_methods(text: str) -> dict[str, Preset]:
         for parameter in parameters:
             key, number = _parameter(parameter, f"--methods {each}: a parameter")
             if key in given:
-                raise InputError(f"--methods {each}: {key} stands twice")
+                raise InputError(f"--methods {each}: {key} is given twice")
             given[key] = number
         read[each] = Preset(name, **given)
     if not read:
@@ -106,7 +106,7 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise ValueError(f"the key {key!r} stands twice in a mapping")
+            raise ValueError(f"the key {key!r} is given twice in a mapping")
         made[key] = value
     return made
 
