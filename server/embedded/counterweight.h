@@ -261,8 +261,8 @@ CW_EXPORT int cw_prepare(cw_handle* handle, const cw_request* request,
 /* What the plan reads and writes; valid as long as the plan. */
 CW_EXPORT const cw_signature* cw_signature_of(const cw_plan* plan);
 
-/* Corrects one batch; after an error outputs and numbers are undefined. Reads no
- * message. Weights of a small batch on one thread allocate nothing after the
+/* Corrects one batch; after an error outputs and numbers are undefined. Reads
+ * no message. Weights of a small batch on one thread allocate nothing after the
  * first run; larger batches, losses and dialects' metrics allocate what they
  * compute with. */
 CW_EXPORT int cw_run(const cw_plan* plan, const cw_batch* batch);

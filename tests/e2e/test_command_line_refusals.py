@@ -190,7 +190,10 @@ MERGES = "a0: &a0 {x: 1, y: 2}\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"rollout_is": "token", "rollout_is": "sequence"}', "the key 'rollout_is' is given twice"),
+        (
+            '{"rollout_is": "token", "rollout_is": "sequence"}',
+            "the key 'rollout_is' is given twice",
+        ),
         ('{"a": {"b": 1, "b": 1}}', "the key 'b' is given twice"),
         ("rollout_is: token\nrollout_is: sequence\n", "the key 'rollout_is' is given twice"),
         ("a: {b: 1, c: 2, b: 3}", "the key 'b' is given twice"),
