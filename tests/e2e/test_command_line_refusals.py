@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batches import packed, padded_batch
-from command_line import COMMAND, one_sentence, refused, rows_of, save_npz, save_parquet
+from command_line import COMMAND, refused, rows_of, save_npz, save_parquet
 
 pytest.importorskip("click")
 pyarrow = pytest.importorskip("pyarrow")
@@ -61,16 +61,16 @@ def test_wrong_npz(tmp_path: pathlib.Path, changes: dict[str, Any], words: list[
     arrays = {n: a for n, a in {**PADDED, **changes}.items() if a is not None}
     file = tmp_path / "batch.npz"
     np.savez(file, **arrays)
-    sentence = one_sentence(2, "correct", file, *TIS)
+    sentence = refused(2, "correct", file, *TIS)
     for word in [f"{file}: ", *words]:
         assert word in sentence
-    assert one_sentence(2, "compare", file, "--methods", "token_tis").endswith(sentence)
+    assert refused(2, "compare", file, "--methods", "token_tis").endswith(sentence)
 
 
 def test_wrong_lengths(tmp_path: pathlib.Path) -> None:
     for lengths in ([1, 1, 1, 1], [-1, 2, 3, 4]):
         batch = {**PACKED, "sequence_lengths": np.array(lengths)}
-        sentence = one_sentence(2, "correct", save_npz(tmp_path / "batch.npz", batch), *TIS)
+        sentence = refused(2, "correct", save_npz(tmp_path / "batch.npz", batch), *TIS)
         assert sentence.startswith(f"{tmp_path}/batch.npz: sequence_lengths: must ")
 
 
@@ -94,7 +94,7 @@ def test_wrong_parquet(tmp_path: pathlib.Path, column: str, values: Any, words: 
         rows[column] = values
     file = tmp_path / "batch.parquet"
     parquet.write_table(pyarrow.table(rows), file)
-    sentence = one_sentence(2, "correct", file, *TIS)
+    sentence = refused(2, "correct", file, *TIS)
     assert sentence.startswith(f"{file}: {column}: ")
     assert words in sentence
 
@@ -104,7 +104,7 @@ def test_wrong_parquet(tmp_path: pathlib.Path, column: str, values: Any, words: 
 def test_no_such_format(tmp_path: pathlib.Path, name: str, content: bytes) -> None:
     file = tmp_path / name
     file.write_bytes(content)
-    assert one_sentence(2, "correct", file, *TIS).startswith(f"{file}: is no ")
+    assert refused(2, "correct", file, *TIS).startswith(f"{file}: is no ")
 
 
 def test_cut_files(tmp_path: pathlib.Path) -> None:
@@ -115,30 +115,28 @@ def test_cut_files(tmp_path: pathlib.Path) -> None:
         whole = file.read_bytes()
         for size in (len(whole) // 2, len(whole) - 1):
             file.write_bytes(whole[:size])
-            assert one_sentence(2, "correct", file, *TIS).startswith(f"{file}: ")
+            assert refused(2, "correct", file, *TIS).startswith(f"{file}: ")
         # The directory of the archive, or the footer, is whole, and data is not.
         file.write_bytes(whole[:100] + bytes(50) + whole[150:])
-        assert one_sentence(2, "correct", file, *TIS).startswith(f"{file}: ")
+        assert refused(2, "correct", file, *TIS).startswith(f"{file}: ")
 
 
 def test_other_files(tmp_path: pathlib.Path, good: pathlib.Path) -> None:
-    assert (
-        one_sentence(2, "correct", "a.csv", *TIS) == "a.csv: a batch is a .npz or a .parquet file"
-    )
+    assert refused(2, "correct", "a.csv", *TIS) == "a.csv: a batch is a .npz or a .parquet file"
     missing = tmp_path / "missing.npz"
-    assert one_sentence(2, "correct", missing, *TIS) == f"{missing}: there is no such file"
+    assert refused(2, "correct", missing, *TIS) == f"{missing}: there is no such file"
     folder = tmp_path / "folder.npz"
     folder.mkdir()
-    assert str(folder) in one_sentence(2, "correct", folder, *TIS)
-    assert "results go into" in one_sentence(2, "correct", good, *TIS, "-o", "out.csv")
+    assert str(folder) in refused(2, "correct", folder, *TIS)
+    assert "results go into" in refused(2, "correct", good, *TIS, "-o", "out.csv")
     out = tmp_path / "no/such/out.npz"
-    assert one_sentence(1, "correct", good, *TIS, "-o", out) == f"{out}: No such file or directory"
+    assert refused(1, "correct", good, *TIS, "-o", out) == f"{out}: No such file or directory"
     out = tmp_path / "no/such/out.parquet"
-    assert "out.parquet" in one_sentence(1, "correct", good, *TIS, "-o", out)
+    assert "out.parquet" in refused(1, "correct", good, *TIS, "-o", out)
     picture = ("--picture", tmp_path / "no/such/picture.png")
     flags = ("compare", good, "--methods", "token_tis")
-    assert "picture.png" in one_sentence(1, *flags, *picture)
-    assert "must be a .png" in one_sentence(2, *flags, "--picture", "a.gif")
+    assert "picture.png" in refused(1, *flags, *picture)
+    assert "must be a .png" in refused(2, *flags, "--picture", "a.gif")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,7 @@ def test_other_files(tmp_path: pathlib.Path, good: pathlib.Path) -> None:
     ],
 )
 def test_wrong_flags(good: pathlib.Path, flags: list[str], words: str) -> None:
-    assert words in one_sentence(2, "correct", good, *flags)
+    assert words in refused(2, "correct", good, *flags)
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", '{"rollout_iss": "token"}', "\x00"])
@@ -175,7 +173,7 @@ def test_wrong_blocks(good: pathlib.Path, tmp_path: pathlib.Path, text: str) -> 
     pytest.importorskip("yaml")
     block = tmp_path / "block.yaml"
     block.write_text(text)
-    sentence = one_sentence(2, "correct", good, "--dialect", "verl", "--block", block)
+    sentence = refused(2, "correct", good, "--dialect", "verl", "--block", block)
     assert "method.block.rollout_iss" in sentence or f"--block {block}: " in sentence
 
 
@@ -218,7 +216,7 @@ def test_hostile_blocks(good: pathlib.Path, tmp_path: pathlib.Path, text: str, w
     pytest.importorskip("yaml")
     block = tmp_path / "block.yaml"
     block.write_text(text)
-    assert words in one_sentence(2, "correct", good, "--dialect", "verl", "--block", block)
+    assert words in refused(2, "correct", good, "--dialect", "verl", "--block", block)
 
 
 def test_a_merge_is_no_key_that_stands_twice(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -229,7 +227,7 @@ def test_a_merge_is_no_key_that_stands_twice(good: pathlib.Path, tmp_path: pathl
         "b: &b {<<: *a, rollout_is: sequence}\n"
         "c: {<<: *b, rollout_is: token}\n"
     )
-    sentence = one_sentence(2, "correct", good, "--dialect", "verl", "--block", block)
+    sentence = refused(2, "correct", good, "--dialect", "verl", "--block", block)
     assert "Unknown field 'a'" in sentence
     assert "twice" not in sentence
 
@@ -240,15 +238,15 @@ def test_the_flag_that_a_refusal_of_nan_names(tmp_path: pathlib.Path, good: path
     arrays["old_log_probs"] = np.full_like(arrays["old_log_probs"], np.nan)
     path = tmp_path / "nan.npz"
     np.savez(path, **arrays)
-    sentence = one_sentence(2, "correct", path, *TIS)
+    sentence = refused(2, "correct", path, *TIS)
     assert "--non-finite" in sentence
     assert "non_finite" not in sentence
 
 
 def test_wrong_methods_of_compare(good: pathlib.Path) -> None:
-    sentence = one_sentence(2, "compare", good, "--methods", "token_tis,ice")
+    sentence = refused(2, "compare", good, "--methods", "token_tis,ice")
     assert sentence.startswith("--methods ice: No preset is called 'ice'")
-    assert "at least one name" in one_sentence(2, "compare", good, "--methods", ",")
+    assert "at least one name" in refused(2, "compare", good, "--methods", ",")
     for wrong, words in (
         ("icepop:uper=2", "--methods icepop:uper=2: method.parameters[uper]: icepop has no such"),
         ("icepop:upper", "--methods icepop:upper: a parameter must be NAME=NUMBER; got 'upper'"),
@@ -258,31 +256,31 @@ def test_wrong_methods_of_compare(good: pathlib.Path) -> None:
         (":upper=2", "--methods :upper=2: needs a name before the first colon"),
         ("icepop:lower=3:upper=2", "--methods icepop:lower=3:upper=2: "),
     ):
-        assert words in one_sentence(2, "compare", good, "--methods", f"token_tis,{wrong}")
-    sentence = one_sentence(2, "methods", "tokentis")
+        assert words in refused(2, "compare", good, "--methods", f"token_tis,{wrong}")
+    sentence = refused(2, "methods", "tokentis")
     assert sentence == "there is no method 'tokentis'; did you mean 'token_tis'?"
 
 
 def test_suggest_needs_log_probs_that_are_compared(tmp_path: pathlib.Path) -> None:
     for lacking in (["rollout_log_probs"], ["old_log_probs", "current_log_probs"]):
         batch = {name: array for name, array in PADDED.items() if name not in lacking}
-        sentence = one_sentence(2, "suggest", save_npz(tmp_path / "batch.npz", batch))
+        sentence = refused(2, "suggest", save_npz(tmp_path / "batch.npz", batch))
         assert sentence.endswith(
             "batch.npz: needs rollout_log_probs, and old_log_probs or current_log_probs"
         )
     nothing = save_npz(tmp_path / "batch.npz", {**PADDED, "response_mask": MASK * 0})
-    assert one_sentence(2, "suggest", nothing) == f"{nothing}: response_mask: no token counts"
+    assert refused(2, "suggest", nothing) == f"{nothing}: response_mask: no token counts"
     nan = np.where(MASK, np.nan, 0).astype(np.float32)
     for name in ("rollout_log_probs", "old_log_probs"):
-        sentence = one_sentence(2, "suggest", save_npz(tmp_path / "nan.npz", {**PADDED, name: nan}))
+        sentence = refused(2, "suggest", save_npz(tmp_path / "nan.npz", {**PADDED, name: nan}))
         assert f"nan.npz: {name}" in sentence
 
 
 def test_what_is_not_the_users_mistake(good: pathlib.Path) -> None:
     away = ("--target", "127.0.0.1:9", "--timeout", "0.2")
-    assert one_sentence(1, "correct", good, *TIS, *away)
+    assert refused(1, "correct", good, *TIS, *away)
     changes = {"COUNTERWEIGHT_LIBRARY": "/no/such.so"}
-    sentence = refused(1, "correct", good, *TIS, changes=changes)
+    sentence = refused(1, "correct", good, *TIS, changes=changes, program=COMMAND)
     assert "COUNTERWEIGHT_LIBRARY names /no/such.so" in sentence
 
 
@@ -311,4 +309,4 @@ def test_a_missing_extra(tmp_path: pathlib.Path, module: str, arguments: list[st
 
 def test_the_command_is_a_module_too() -> None:
     assert COMMAND[1:] == ("-m", "counterweight_rl.cli")
-    assert "No such command" in one_sentence(2, "corect")
+    assert "No such command" in refused(2, "corect")

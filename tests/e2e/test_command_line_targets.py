@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from command_line import one_sentence, refused
+from command_line import refused
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -14,12 +14,12 @@ pytest.importorskip("rich")
     "target", ["http://localhost:50051", "localhost", "localhost:0", "unix:", "local:?threads=0"]
 )
 def test_a_malformed_target(command: str, target: str) -> None:
-    assert one_sentence(2, command, "--target", target).startswith(f"--target '{target}': ")
+    assert refused(2, command, "--target", target).startswith(f"--target '{target}': ")
     sentence = refused(2, command, changes={"COUNTERWEIGHT_TARGET": target})
     assert sentence.startswith(f"COUNTERWEIGHT_TARGET '{target}': ")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "-inf"])
 def test_a_wrong_timeout(seconds: str) -> None:
-    sentence = one_sentence(2, "methods", "--timeout", seconds)
+    sentence = refused(2, "methods", "--timeout", seconds)
     assert sentence.startswith("--timeout must be above 0 seconds; got ")

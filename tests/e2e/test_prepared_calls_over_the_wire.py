@@ -16,7 +16,7 @@ import pytest
 from batches import packed, padded_batch
 from counterweight_rl import calls
 from counterweight_rl.transport import prepared_calls
-from goldens import BLAMED_FIELDS, GOLDENS, SYSTEMS, arguments
+from goldens import BLAMED_FIELDS, GOLDENS, SAMPLE, SYSTEMS, arguments
 from prepared import BATCH, WRONG, by_plan
 from server_process import DEADLINE_SECONDS, ServerProcess
 from transports import ARRAYS, LARGE, LOSS, SMALL, assert_same
@@ -77,14 +77,18 @@ def message_of(client: cw.Client, call: dict[str, Any]) -> bytes | None:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_goldens(sharing: ServerProcess, transport: Any, system: str) -> None:
+    """A stream prepares nothing and "auto" chooses among the others: a part of the goldens will do."""
+    answered = [
+        golden
+        for name, golden in GOLDENS.items()
+        if golden["dialect"] == system and name not in BLAMED_FIELDS
+    ][:: SAMPLE if transport in LATE else 11]
     prepared = 0
-    for name, golden in GOLDENS.items():
-        if golden["dialect"] != system or name in BLAMED_FIELDS:
-            continue
+    for golden in answered:
         with cw.Client(sharing.address, transport=transport) as client:
             prepared += by_plan(thrice(client, **arguments(golden)))
     if transport != "stream":
-        assert prepared > 50
+        assert prepared > len(answered) / 3
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import counterweight_rl.aio
 import numpy as np
 import pytest
 from batches import packed, padded_batch
+from goldens import SAMPLE
 from server_process import DEADLINE_SECONDS, ServerProcess
 from test_golden_over_the_wire import GOLDENS
 from test_golden_over_the_wire import correct as correct_golden
@@ -91,10 +91,9 @@ def test_goldens_are_equal(
 def golden_answers(server: ServerProcess, **way: Any) -> dict[str, Any]:
     """Returns results, and texts of errors; only some cases use tiny chunks, which are slow.
 
-    GOLDEN_SAMPLE=N takes every Nth, for environments that differ in what is beside the client;
-    one message takes all, as the others are compared with it.
+    One message takes all, as the others are compared with it.
     """
-    sample = 1 if way == {"transport": "unary"} else int(os.environ.get("GOLDEN_SAMPLE", "1"))
+    sample = 1 if way == {"transport": "unary"} else SAMPLE
     step = max(sample, {1: 400, 3: 150}.get(way.get("chunk_bytes", 0), 1))
     answers: dict[str, Any] = {}
     with cw.Client(server.address, **way) as client:
