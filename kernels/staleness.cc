@@ -11,27 +11,11 @@
 #include "kernels/cpu/choose_kernels.h"
 #include "kernels/float_modes.h"
 #include "kernels/math/bits.h"
+#include "kernels/math/exact_sum.h"
 #include "kernels/tile/tile_state.h"
 #include "kernels/walk/make_plan.h"
-#include "kernels/walk/pairwise.h"
 
 namespace counterweight::kernels {
-
-// Adds a row to another, for PairwiseFold, which finds it here.
-static void fold(const Plan& /*plan*/, StalenessSums& into,
-                 const StalenessSums& more) {
-  for (int b = 0; b < kNumStalenessBuckets; ++b) {
-    into.buckets[b].tokens += more.buckets[b].tokens;
-    into.buckets[b].log_ratio += more.buckets[b].log_ratio;
-    into.buckets[b].k3 += more.buckets[b].k3;
-  }
-  into.unknown_tokens += more.unknown_tokens;
-  into.staleness += more.staleness;
-  into.max = std::max(into.max, more.max);
-  for (int b = 0; b <= kNumStalenessEdges; ++b) {
-    into.histogram[b] += more.histogram[b];
-  }
-}
 
 namespace {
 
@@ -43,8 +27,6 @@ constexpr int64_t kUnknown = -1;
 // Marks a position that does not count.
 constexpr int64_t kIgnored = -2;
 constexpr int64_t kVersionBytes = sizeof(int32_t);
-// Rows of a batch, as a power of two.
-constexpr int kFoldLevels = 42;
 
 // Indices by staleness, the last entry for all above.
 struct Places {
@@ -120,7 +102,6 @@ class StalenessPass {
 
   void Run(const StopRequest& stop, CorrectResult* result) {
     const int64_t positions = batch_.offsets[batch_.num_sequences];
-    fold_.reset();
     for (int64_t begin = 0; begin < positions; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, positions);
       if (stop && stop()) {
@@ -144,16 +125,23 @@ class StalenessPass {
       }
     }
     while (row_ < batch_.num_sequences) EndRow();
-    StalenessSums& total = result->sums.staleness;
-    if (batch_.num_sequences > 0) total = fold_.finish(plan_);
-    total.measured = 1;
+    for (size_t b = 0; b < kNumStalenessBuckets; ++b) {
+      total_.buckets[b].log_ratio = log_ratios_[b].sum();
+      total_.buckets[b].k3 = k3s_[b].sum();
+    }
+    total_.measured = 1;
+    result->sums.staleness = total_;
   }
 
  private:
+  // Whole numbers are exact in any order, and are added to the batch's at once.
   void EndRow() {
-    fold_.next() = sums_;
-    fold_.push(plan_);
-    sums_ = {};
+    for (size_t b = 0; b < kNumStalenessBuckets; ++b) {
+      log_ratios_[b].add(row_log_ratio_[b]);
+      k3s_[b].add(row_k3_[b]);
+    }
+    row_log_ratio_ = {};
+    row_k3_ = {};
     ++row_;
   }
 
@@ -225,7 +213,7 @@ class StalenessPass {
       if (staleness[p] >= 0) {
         Count(staleness[p], exact[p], static_cast<double>(k3[p]));
       } else if (staleness[p] == kUnknown) {
-        ++sums_.unknown_tokens;
+        ++total_.unknown_tokens;
       }
     }
     return true;
@@ -233,13 +221,13 @@ class StalenessPass {
 
   void Count(int64_t staleness, double log_ratio, double k3) {
     const auto at = static_cast<size_t>(std::min(staleness, Places::kLast));
-    StalenessBucketSums& bucket = sums_.buckets[kPlaces.bucket[at]];
-    ++bucket.tokens;
-    bucket.log_ratio += log_ratio;
-    bucket.k3 += k3;
-    sums_.staleness += static_cast<double>(staleness);
-    sums_.max = std::max(sums_.max, staleness);
-    ++sums_.histogram[kPlaces.histogram[at]];
+    const size_t bucket = kPlaces.bucket[at];
+    ++total_.buckets[bucket].tokens;
+    row_log_ratio_[bucket] += log_ratio;
+    row_k3_[bucket] += k3;
+    total_.staleness += static_cast<double>(staleness);
+    total_.max = std::max(total_.max, staleness);
+    ++total_.histogram[kPlaces.histogram[at]];
   }
 
   // The staleness of each position. Each version is read once: the memory may
@@ -295,8 +283,12 @@ class StalenessPass {
   BlockInput read_versions_;
   int64_t next_span_ = 0;
   int64_t row_ = 0;
-  StalenessSums sums_{};  // of the row
-  PairwiseFold<StalenessSums, kFoldLevels> fold_;
+  // Of the row, and exact sums of all rows.
+  std::array<double, kNumStalenessBuckets> row_log_ratio_{};
+  std::array<double, kNumStalenessBuckets> row_k3_{};
+  std::array<ExactSum, kNumStalenessBuckets> log_ratios_;
+  std::array<ExactSum, kNumStalenessBuckets> k3s_;
+  StalenessSums total_{};
 };
 
 }  // namespace

@@ -5,13 +5,10 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/walk/row_record.h"
-
 namespace counterweight::kernels {
 namespace {
 
-// Partial sums are 3.3 KB a group, and those of another thread are read from
-// its cache: few groups are best, but enough that threads end together.
+// Few groups are best, but enough that threads end together.
 constexpr int64_t kMaxGroups = 512;
 constexpr int64_t kLeastGroupsOfThread = 8;
 constexpr int64_t kMostGroupsOfThread = 32;
@@ -54,8 +51,7 @@ Row RowOf(const Batch& batch, int64_t i) {
 
 }  // namespace
 
-// A power of two of rows is a whole branch of the tree by which rows are added
-// up, so that no bit depends on the threads.
+// Powers of two fill the registers in which rows end together.
 BatchWalk::Sizes BatchWalk::SizesOf(const Batch& batch, int threads) {
   Sizes sizes;
   const int64_t rows = batch.num_sequences;
@@ -91,7 +87,7 @@ BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
       batch_(batch),
       stop_(stop),
       group_(sizes.group),
-      tree_(sizes.groups) {
+      totals_(kernels, plan, pool->threads()) {
   if (sizes.long_rows == 0) return;
   const auto segments = static_cast<size_t>(sizes.segments);
   finished_.resize(static_cast<size_t>(sizes.long_rows));
@@ -107,13 +103,13 @@ BatchWalk::BatchWalk(const IsaKernels& kernels, ThreadPool* pool,
   reasons_.resize(segments);
 }
 
-int64_t BatchWalk::ScratchBytes(const Plan& plan, const Batch& batch,
-                                int threads) {
+int64_t BatchWalk::ScratchBytes(const IsaKernels& kernels, const Plan& plan,
+                                const Batch& batch, int threads) {
   const Sizes sizes = SizesOf(batch, threads);
   const auto bytes = [](int64_t count, size_t size) {
     return count * static_cast<int64_t>(size);
   };
-  int64_t sum = GroupTree::Bytes(sizes.groups);
+  int64_t sum = ThreadTotals::Bytes(kernels, threads);
   if (sizes.long_rows == 0) return sum;
   sum += bytes(sizes.long_rows, sizeof(FinishedRow));
   sum += bytes(batch.num_sequences, sizeof(uintptr_t));
@@ -157,11 +153,10 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
   Run(groups - first, [&](int64_t i) {
     const int64_t begin = (first + i) * group_;
     const int64_t end = std::min(batch_.num_sequences, begin + group_);
-    kernels_.walk_rows(job, begin, end, LocalScratch(kernels_),
-                       long_rows_.empty() ? nullptr : &long_rows_[begin],
-                       tree_.At(first + i));
-    tree_.Complete(first + i, [&](RowRecord& into, const RowRecord& from) {
-      kernels_.fold_rows(plan_, into, from);
+    totals_.With([&](void* totals) {
+      kernels_.walk_rows(job, begin, end, LocalScratch(kernels_),
+                         long_rows_.empty() ? nullptr : &long_rows_[begin],
+                         totals);
     });
   });
 }
@@ -169,14 +164,8 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
 bool BatchWalk::Finish(const Job& job, RowRecord* total) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
-  if (stopped_) return false;
-  if (batch_.num_sequences == 0) {
-    clear_row(plan_, *total);
-  } else {
-    *total = tree_.root();
-  }
-  tree_.Reset();
-  return true;
+  totals_.Finish(total);
+  return !stopped_;
 }
 
 void BatchWalk::WalkLongRows(const Job& job, int64_t first, int64_t last) {
@@ -212,7 +201,7 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
         break;
       case StepKind::kSettle:
         kernels_.settle_row(job, index, segments_.data(), segments,
-                            bases_.data(), LocalScratch(kernels_), out);
+                            bases_.data(), out);
         break;
       case StepKind::kOutputs:
         Run(segments, [&](int64_t i) {

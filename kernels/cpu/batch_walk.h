@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/corrector.h"
-#include "kernels/cpu/group_tree.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/thread_totals.h"
 
 namespace counterweight::kernels {
 
@@ -26,15 +26,15 @@ class BatchWalk {
             const Batch& batch, const StopRequest& stop);
 
   // Bytes that the constructor allocates for a pool of `threads`.
-  static int64_t ScratchBytes(const Plan& plan, const Batch& batch,
-                              int threads);
+  static int64_t ScratchBytes(const IsaKernels& kernels, const Plan& plan,
+                              const Batch& batch, int threads);
 
   // Walks the groups of rows [0, rows) that were not walked yet. `job` is the
   // same at each call of one walk.
   void Advance(const Job& job, int64_t rows);
 
-  // Walks the remaining rows and folds all rows into *total; the next Advance
-  // begins a new walk. Returns false if the walk was stopped.
+  // Walks the remaining rows and stores the sums of all in *total; the next
+  // Advance begins a new walk. Returns false if the walk was stopped.
   bool Finish(const Job& job, RowRecord* total);
 
   // The calling thread's scratch for `kernels`.
@@ -70,7 +70,7 @@ class BatchWalk {
   std::atomic<bool> stopped_ = false;
   const int64_t group_;     // rows of a group
   int64_t next_group_ = 0;  // first that was not walked
-  GroupTree tree_;
+  ThreadTotals totals_;
   // The rows that are cut up, [num_sequences] pointers to them (null
   // for a short row), and the segments of one row; empty if there is none.
   std::vector<FinishedRow> finished_;

@@ -67,7 +67,7 @@ class CpuRun final : public CorrectRun {
   }
 
   CorrectResult Finish() override {
-    // The plan and the last fold are computed on this thread.
+    // The plan and the last sums are computed on this thread.
     const DefaultFloatModes modes;
     RowRecord total;
     if ((plan_.loss.active && !Prepare()) || !walk_.Finish(MainJob(), &total)) {
@@ -177,7 +177,7 @@ class CpuCorrector final : public Corrector {
                        const Batch& batch) const override {
     const Plan plan = MakePlan(spec);
     return LossScratchBytes(plan, batch) +
-           BatchWalk::ScratchBytes(plan, batch, pool_.threads());
+           BatchWalk::ScratchBytes(kernels_, plan, batch, pool_.threads());
   }
 
   BackendInfo Info() const override {

@@ -44,12 +44,21 @@ struct IsaKernels {
   // Bytes of a thread's scratch, aligned to 64.
   size_t scratch_bytes;
 
-  // Computes rows [first, last), writes their outputs, and folds them into
-  // *out. `long_rows` holds, for row i with more than kMaxShortRowSegments
+  // Bytes of the sums of a batch's rows, or of some of them, aligned to 64.
+  size_t totals_bytes;
+  // Makes them those of no row, before all else.
+  void (*begin_totals)(const Plan& plan, void* totals);
+  // Adds the totals of other rows, which must begin anew.
+  void (*merge_totals)(const Plan& plan, void* into, void* from);
+  // Stores the sums, each rounded once. `totals` must begin anew.
+  void (*take_totals)(const Plan& plan, void* totals, RowRecord* out);
+
+  // Computes rows [first, last), writes their outputs, and adds them to
+  // `totals`. `long_rows` holds, for row i with more than kMaxShortRowSegments
   // segments, its sums at long_rows[i - first]; such rows' outputs are left
   // alone.
   void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
-                    const FinishedRow* const* long_rows, RowRecord* out);
+                    const FinishedRow* const* long_rows, void* totals);
 
   // Statistics of one segment of a long row.
   void (*walk_statistics)(const Job& job, const SegmentSpan& span,
@@ -62,8 +71,7 @@ struct IsaKernels {
   // Makes `out` long row `row` after a pass, and finds where each segment's
   // prefixes start. records and bases: [segments], [segments][num_prefixes].
   void (*settle_row)(const Job& job, int64_t row, const SegmentRecord* records,
-                     int64_t segments, PrefixBase* bases, void* scratch,
-                     FinishedRow* out);
+                     int64_t segments, PrefixBase* bases, FinishedRow* out);
 
   // Outputs of one segment of a long row, and its loss into *loss; returns the
   // OR of its reasons. loss_only writes nothing.
@@ -77,13 +85,9 @@ struct IsaKernels {
                         void* scratch, SegmentRecord* out);
 
   // Takes a long row's loss pass into *row, which settle_row has made, and
-  // finds the gradient that its tokens share. Folds records [segments] in
-  // place.
-  void (*settle_loss)(const Job& job, LossRecord* records, int64_t segments,
-                      FinishedRow* row);
-
-  // Adds the record of later rows to that of earlier ones.
-  void (*fold_rows)(const Plan& plan, RowRecord& into, const RowRecord& from);
+  // finds the gradient that its tokens share. records: [segments].
+  void (*settle_loss)(const Job& job, const LossRecord* records,
+                      int64_t segments, FinishedRow* row);
 
   // weights[i] /= divisor, in float64.
   void (*divide)(float* weights, int64_t count, double divisor);

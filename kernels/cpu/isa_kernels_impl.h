@@ -5,7 +5,8 @@
 
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/walk/cpu_lanes.h"
-#include "kernels/walk/pairwise.h"
+#include "kernels/walk/exact_columns.h"
+#include "kernels/walk/lane_totals.h"
 #include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_lanes.h"
 #include "kernels/walk/row_ratio_loss.h"
@@ -20,9 +21,6 @@ struct Scratch {
   Accumulators<CpuLanes> sums;
   SegmentRecord segments[kMaxShortRowSegments];
   PrefixBase bases[kMaxShortRowSegments][kMaxPrefixes];
-  // 64 levels would do for any row; rows have fewer than 2^40 segments.
-  PairwiseFold<SegmentRecord, 40> segment_fold;
-  PairwiseFold<RowRecord, 40> row_fold;
   // Rows that have not been settled.
   FinishedRow rows[kRowLanes];
   RowLaneSums row_sums;
@@ -94,46 +92,53 @@ void decide(const Job& job, int64_t index, FinishedRow& row) {
 }
 
 void settle_segments(const Job& job, int64_t index,
-                     const SegmentRecord* records, int64_t segments, Scratch& s,
+                     const SegmentRecord* records, int64_t segments,
                      FinishedRow& out) {
   const Plan& plan = *job.plan;
-  s.segment_fold.reset();
-  for (int64_t i = 0; i < segments; ++i) {
-    s.segment_fold.next() = records[i];
-    s.segment_fold.push(plan);
+  clear(plan, out.sums);
+  for (int64_t i = 0; i < segments; ++i) extend(plan, out.sums, records[i]);
+  add_up(
+      plan.token_columns, segments, [&](int64_t i) { return records[i].sums; },
+      out.sums.sums);
+  if (plan.loss.active) {
+    add_up(
+        kNumLossColumns, segments,
+        [&](int64_t i) { return records[i].loss.sums; }, out.sums.loss.sums);
   }
-  if (segments == 0) {
-    clear(plan, s.segment_fold.next());
-    s.segment_fold.push(plan);
-  }
-  out.sums = s.segment_fold.finish(plan);
   decide(job, index, out);
 }
 
 void settle_row(const Job& job, int64_t index, const SegmentRecord* records,
-                int64_t segments, PrefixBase* bases, void* scratch,
-                FinishedRow* out) {
+                int64_t segments, PrefixBase* bases, FinishedRow* out) {
   find_bases(
       *job.plan, segments, [&](int64_t i) { return records[i].sums; }, bases);
-  settle_segments(job, index, records, segments,
-                  *static_cast<Scratch*>(scratch), *out);
+  settle_segments(job, index, records, segments, *out);
 }
 
-// `at` as in fold_loss_segments().
+// at(i): the record of segment i.
 template <class At>
 void settle_loss_of(const LossPlan& loss, int64_t segments, At at,
                     FinishedRow& row) {
-  fold_loss_segments(segments, at);
-  if (segments > 0) take_loss(at(0), row.sums.loss);
+  if (segments == 1) {
+    take_loss(at(0), row.sums.loss);
+  } else if (segments > 1) {
+    LossRecord all;
+    clear_loss(all);
+    for (int64_t i = 0; i < segments; ++i) extend_loss(all, at(i));
+    add_up(
+        kNumLossColumns, segments, [&](int64_t i) { return at(i).sums; },
+        all.sums);
+    take_loss(all, row.sums.loss);
+  }
   if (!loss.hands_back) return;
   row.state.loss.hand_back = hand_back(loss, row.sums.loss, row.state.loss);
 }
 
-void settle_loss(const Job& job, LossRecord* records, int64_t segments,
+void settle_loss(const Job& job, const LossRecord* records, int64_t segments,
                  FinishedRow* row) {
   settle_loss_of(
       job.plan->loss, segments,
-      [&](int64_t i) -> LossRecord& { return records[i]; }, *row);
+      [&](int64_t i) -> const LossRecord& { return records[i]; }, *row);
 }
 
 // One row of few enough segments, by one thread in order: a running mean goes
@@ -259,23 +264,21 @@ class ShortRow {
       settle_segment<CpuLanes, false, true>(plan_, folded);
     }
     settle_loss();
-    double squares[kMaxShortRowSegments];
+    ExactSum squares;
     for (int64_t i = 0; i < segments_; ++i) {
       columns.clear_loss();
       walk.write_gradient(*job_.batch, span(i).begin, span(i).end,
                           job_.outputs->gradient);
-      squares[i] = columns.fold_sum(kColumnLoss + kLossGradientSquared);
+      squares.add(columns.fold_sum(kColumnLoss + kLossGradientSquared));
     }
-    fold_segments(segments_, [&](int64_t into, int64_t from) {
-      squares[into] += squares[from];
-    });
-    if (segments_ > 0) out_.sums.loss.sums[kLossGradientSquared] = squares[0];
+    if (segments_ == 0) return;
+    out_.sums.loss.sums[kLossGradientSquared] = squares.sum();
   }
 
   void settle_loss() {
     settle_loss_of(
         plan_.loss, segments_,
-        [&](int64_t i) -> LossRecord& { return records_[i].loss; }, out_);
+        [&](int64_t i) -> const LossRecord& { return records_[i].loss; }, out_);
   }
 
   SegmentSpan span(int64_t i) const {
@@ -307,7 +310,7 @@ class ShortRow {
     if (segments_ == 1) {
       decide(job_, row_, out_);
     } else {
-      settle_segments(job_, row_, records_, segments_, s_, out_);
+      settle_segments(job_, row_, records_, segments_, out_);
     }
   }
 
@@ -331,12 +334,23 @@ class ShortRow {
   SegmentRecord* const records_;
 };
 
-// Rows end together. A power of two of them is a branch of the tree by which
-// rows are added up.
+void begin_totals(const Plan& plan, void* totals) {
+  static_cast<LaneTotals*>(totals)->begin(plan);
+}
+
+void merge_totals(const Plan& plan, void* into, void* from) {
+  static_cast<LaneTotals*>(into)->merge(plan, *static_cast<LaneTotals*>(from));
+}
+
+void take_totals(const Plan& plan, void* totals, RowRecord* out) {
+  static_cast<LaneTotals*>(totals)->take(plan, *out);
+}
+
+// Rows end together.
 void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
-               const FinishedRow* const* long_rows, RowRecord* out) {
+               const FinishedRow* const* long_rows, void* totals) {
   auto& s = *static_cast<Scratch*>(scratch);
-  s.row_fold.reset();
+  auto& all = *static_cast<LaneTotals*>(totals);
   for (int64_t row = first; row < last; row += kRowLanes) {
     const int64_t left = last - row;
     const int count = static_cast<int>(left < kRowLanes ? left : kRowLanes);
@@ -349,14 +363,13 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
         ShortRow(job, row + i, &s, &s.rows[i]).walk();
       }
     }
-    make_record(*job.plan, count, s.rows, s.row_sums, s.row_fold.next());
-    s.row_fold.push(*job.plan);
+    const RowLanes lanes(s.rows);
+    add_rows(*job.plan, lanes, s.row_sums);
+    if (job.plan->loss.active) {
+      add_loss(job.plan->loss, lanes.sum(kColumnTokens), lanes, s.row_sums);
+    }
+    all.add(*job.plan, count, s.rows, s.row_sums);
   }
-  *out = s.row_fold.finish(*job.plan);
-}
-
-void fold_rows(const Plan& plan, RowRecord& into, const RowRecord& from) {
-  fold(plan, into, from);
 }
 
 void divide(float* weights, int64_t count, double divisor) {
@@ -372,9 +385,11 @@ void k3_of(const float* log_ratios, int64_t count, float* k3) {
 }
 
 constexpr IsaKernels MakeKernels(const char* name) {
-  return {name,          sizeof(Scratch), walk_rows,    walk_statistics,
-          initial_state, settle_row,      walk_outputs, walk_both,
-          settle_loss,   fold_rows,       divide,       k3_of};
+  return {name,         sizeof(Scratch), sizeof(LaneTotals),
+          begin_totals, merge_totals,    take_totals,
+          walk_rows,    walk_statistics, initial_state,
+          settle_row,   walk_outputs,    walk_both,
+          settle_loss,  divide,          k3_of};
 }
 
 }  // namespace

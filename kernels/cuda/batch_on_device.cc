@@ -1,5 +1,7 @@
 #include "kernels/cuda/batch_on_device.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/cuda_try.h"
 #include "kernels/cuda/packed_records.h"
 
@@ -106,14 +108,10 @@ cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
   memory->Want(&records_, segments * segment_offsets(plan_).bytes);
   memory->Want(&bases_, segments * plan_.num_prefixes);
   memory->Want(&states_, rows);
-  memory->Want(&rows_, rows * row_offsets(plan_).bytes);
+  memory->Want(&totals_, num_totals());
   if (outputs_.sequence_reasons != nullptr) memory->Want(&reasons_, rows);
-  const int settled = RowsOfWarp(plan_, shared_bytes_);
-  are_rows_aligned_ = true;
-  for (const Block& block : blocks_.blocks) {
-    are_rows_aligned_ = are_rows_aligned_ && block.first_row % settled == 0;
-  }
   if (!plan_.loss.active) return cudaSuccess;
+  memory->Want(&rows_, rows * row_offsets(plan_).bytes);
   memory->Want(&row_factors_, rows);
   if (plan_.loss.by_batch) memory->Want(&row_tokens_, rows);
   if (!plan_.loss.selects) return cudaSuccess;
@@ -224,7 +222,9 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
     job.bases = bases_ + block.first_segment * plan_.num_prefixes;
   }
   job.states = states_ + block.first_row;
-  job.rows = rows_ + block.first_row * row_offsets(plan_).bytes;
+  if (rows_ != nullptr) {
+    job.rows = rows_ + block.first_row * row_offsets(plan_).bytes;
+  }
   if (reasons_ != nullptr) job.reasons = reasons_ + block.first_row;
   job.shared_bytes = shared_bytes_;
   job.loss = context_;
@@ -250,7 +250,6 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
   own.fired_rows_only = step.fired_rows_only;
   own.loss_only = step.loss_only;
   own.makes_rows = step.is_last;
-  own.folds_rows = are_rows_folded_;
   if (step.loss_only) own.outputs = Outputs{};
   switch (step.kind) {
     case StepKind::kInitialStates:
@@ -269,33 +268,31 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
   return cudaSuccess;
 }
 
-// All blocks alike, although one of short rows may need no loss pass: the rows
-// of all fold as one sequence.
-bool BatchOnDevice::FoldsRows(Purpose purpose) const {
-  if (!are_rows_aligned_) return false;
-  for (const bool any_order : {false, true}) {
-    if (any_order && !has_long_rows_) continue;
-    for (const Step& step :
-         ScheduleOf(plan_, purpose, any_order, /*fuses=*/true)) {
-      // It adds to the rows' records, which must stay as they are.
-      if (step.kind == StepKind::kSettleLoss) return false;
-    }
-  }
-  return true;
-}
-
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
                                           cudaStream_t stream) {
-  are_rows_folded_ = FoldsRows(purpose);
+  const Schedule schedule =
+      ScheduleOf(plan_, purpose, block.most_segments > 1, /*fuses=*/true);
   DeviceJob own = job;
   own.first_pass = true;
-  for (const Step& step : ScheduleOf(plan_, purpose, block.most_segments > 1,
-                                     /*fuses=*/true)) {
+  own.begins_totals = block.first_row == 0;
+  if (own.begins_totals) {
+    COUNTERWEIGHT_CUDA_TRY(cudaMemsetAsync(
+        totals_, 0, static_cast<size_t>(num_totals()) * sizeof(double),
+        stream));
+  }
+  // A loss adds to the rows' records, which are complete after its last step.
+  const bool adds_loss = std::any_of(
+      schedule.begin(), schedule.end(),
+      [](const Step& step) { return step.kind == StepKind::kSettleLoss; });
+  if (!adds_loss) own.totals = totals_;
+  for (const Step& step : schedule) {
     COUNTERWEIGHT_CUDA_TRY(LaunchStep(step, own, stream));
     if (step.kind == StepKind::kSettle) own.first_pass = false;
   }
-  return cudaSuccess;
+  if (!adds_loss) return cudaSuccess;
+  own.totals = totals_;
+  return LaunchAddRows(plan_, own, stream);
 }
 
 cudaError_t BatchOnDevice::LaunchMain(const DeviceJob& job, const Block& block,
@@ -360,19 +357,10 @@ cudaError_t BatchOnDevice::Clear(cudaStream_t stream) const {
                          stream);
 }
 
-cudaError_t BatchOnDevice::LaunchFold(cudaStream_t stream) const {
-  DeviceJob job{};
-  job.batch.num_sequences = batch_.num_sequences;
-  job.rows = rows_;
-  job.shared_bytes = shared_bytes_;
-  job.folds_rows = are_rows_folded_;
-  return LaunchFoldRows(plan_, job, stream);
-}
-
-std::vector<Transfer> BatchOnDevice::Results(char* total, double* row_tokens,
+std::vector<Transfer> BatchOnDevice::Results(double* totals, double* row_tokens,
                                              uint64_t* first_bad) const {
   std::vector<Transfer> results = {
-      Copy(total, rows_, 0, row_offsets(plan_).bytes, Placement::kPageable)};
+      Copy(totals, totals_, 0, num_totals(), Placement::kPageable)};
   if (row_tokens != nullptr) {
     results.push_back(Copy(row_tokens, row_tokens_, 0, batch_.num_sequences,
                            Placement::kPageable));

@@ -15,6 +15,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_mask.h"
 #include "kernels/cuda/placement.h"
+#include "kernels/cuda/row_totals.h"
 #include "kernels/plan/plan.h"
 #include "kernels/walk/schedule.h"
 
@@ -68,15 +69,14 @@ class BatchOnDevice {
   // when the stream begins it. divisor: of kDivide.
   cudaError_t Launch(Walk walk, const Block& block, double divisor,
                      cudaStream_t stream);
-  // Folds the rows of a walk over all blocks.
-  cudaError_t LaunchFold(cudaStream_t stream) const;
   // Makes counts of the mask zero. Once, before the first walk.
   cudaError_t Clear(cudaStream_t stream) const;
-  // Copies of LaunchFold's result to `total`, a PackedRow's bytes; for
-  // kStatistics, of row_tokens [num_sequences], which may be null; of a mask on
-  // the device, after kMask, the position of the first byte that is neither 0
-  // nor 1, or kAllBoolean.
-  std::vector<Transfer> Results(char* total, double* row_tokens,
+  // Numbers that a walk over all blocks leaves for RecordOf(), row_totals.h.
+  int64_t num_totals() const { return ColumnsOfRows(plan_).totals; }
+  // Copies of them to `totals`; for kStatistics, of row_tokens [num_sequences],
+  // which may be null; of a mask on the device, after kMask, the position of
+  // the first byte that is neither 0 nor 1, or kAllBoolean.
+  std::vector<Transfer> Results(double* totals, double* row_tokens,
                                 uint64_t* first_bad) const;
 
   // True if the mask lies on the device, so that the host cannot read it.
@@ -115,7 +115,6 @@ class BatchOnDevice {
   }
   DeviceJob JobFor(const Block& block) const;
   cudaError_t MakeSegments(const Block& block, cudaStream_t stream);
-  bool FoldsRows(Purpose purpose) const;
   cudaError_t LaunchStep(const Step& step, const DeviceJob& job,
                          cudaStream_t stream) const;
   cudaError_t LaunchSchedule(Purpose purpose, const DeviceJob& job,
@@ -147,10 +146,6 @@ class BatchOnDevice {
   Output<uint16_t> sequence_reasons_;
   Output<float> gradient_;
   bool has_long_rows_ = false;  // of several segments
-  // All blocks begin where warps' groups of rows begin.
-  bool are_rows_aligned_ = false;
-  // The last schedule folded them in such groups.
-  bool are_rows_folded_ = false;
   DeviceSegment* segments_ = nullptr;
   int64_t segments_made_ = 0;  // so many of the first ones are filled
   int64_t* offsets_ = nullptr;
@@ -158,7 +153,8 @@ class BatchOnDevice {
   char* records_ = nullptr;  // PackedSegment
   PrefixBase* bases_ = nullptr;
   RowState* states_ = nullptr;
-  char* rows_ = nullptr;  // PackedRow
+  char* rows_ = nullptr;  // PackedRow; null where no loss adds to them
+  double* totals_ = nullptr;
   uint32_t* reasons_ = nullptr;
   double* row_factors_ = nullptr;
   double* row_tokens_ = nullptr;

@@ -142,7 +142,7 @@ bool CudaRun::Statistics(const LossContext& context, double* row_tokens,
                          RowRecord* total) {
   Progress progress;
   return UploadContext(context) && WalkBlocks(Walk::kStatistics, &progress) &&
-         FetchFold(total, row_tokens);
+         FetchTotals(total, row_tokens);
 }
 
 bool CudaRun::SelectionKeys(const LossContext& context, float* keys) {
@@ -165,9 +165,10 @@ bool CudaRun::Work(CorrectResult* result) {
     return false;
   }
   RowRecord total;
-  // The caller's stream need not wait for the fold.
+  // The caller's stream need not wait for the sums.
   if (!WalkBlocks(Walk::kMain, &main_) ||
-      (!on_device_.weights_wait() && !Leave()) || !FetchFold(&total, nullptr)) {
+      (!on_device_.weights_wait() && !Leave()) ||
+      !FetchTotals(&total, nullptr)) {
     return false;
   }
   *result = MakeResult(plan_, batch_, total);

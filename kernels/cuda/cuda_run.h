@@ -92,7 +92,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   // Fetches pageable outputs of a block that Step was called for.
   bool Fetch(Walk walk, size_t index, int64_t step);
   bool WalkBlocks(Walk walk, Progress* progress);
-  bool FetchFold(RowRecord* total, double* row_tokens);
+  bool FetchTotals(RowRecord* total, double* row_tokens);
   // Waits for the slot's block. REQUIRES: it has one.
   bool Retire(int slot, bool waits);
   bool RetireAll();

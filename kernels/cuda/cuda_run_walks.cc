@@ -1,7 +1,9 @@
 // The walks of a CudaRun: which stream each step uses, and which events it
 // waits for.
+#include <vector>
+
 #include "kernels/cuda/cuda_run.h"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/cuda/row_totals.h"
 #include "kernels/cuda/wait.h"
 
 namespace counterweight::kernels {
@@ -156,20 +158,18 @@ bool CudaRun::WalkBlocks(Walk walk, Progress* progress) {
   return Check(pipe_->from_device.Drain(), kDownloading);
 }
 
-bool CudaRun::FetchFold(RowRecord* total, double* row_tokens) {
+bool CudaRun::FetchTotals(RowRecord* total, double* row_tokens) {
   const int slot = static_cast<int>(steps_++ % kBlocksInFlight);
   if (slots_[slot].busy && !Retire(slot, true)) return false;
   const Pipe::Slot& events = pipe_->slots[slot];
-  if (!Check(cudaEventRecord(events.begun, pipe_->compute), kComputing) ||
-      !Check(on_device_.LaunchFold(pipe_->compute), kComputing) ||
-      !Check(cudaEventRecord(events.computed, pipe_->compute), kComputing) ||
+  if (!Check(cudaEventRecord(events.computed, pipe_->compute), kComputing) ||
       !Check(cudaStreamWaitEvent(pipe_->download, events.computed, 0),
              kDownloading)) {
     return false;
   }
-  alignas(RowRecord) char packed[sizeof(RowRecord)];
+  std::vector<double> totals(static_cast<size_t>(on_device_.num_totals()));
   for (const Transfer& transfer :
-       on_device_.Results(packed, row_tokens, &first_bad_)) {
+       on_device_.Results(totals.data(), row_tokens, &first_bad_)) {
     if (!Check(pipe_->from_device.Download(transfer.to, transfer.from,
                                            transfer.bytes, pipe_->download),
                kDownloading)) {
@@ -179,10 +179,9 @@ bool CudaRun::FetchFold(RowRecord* total, double* row_tokens) {
   if (!Check(cudaEventRecord(events.done, pipe_->download), kDownloading)) {
     return false;
   }
-  slots_[slot] = {true, true};
+  slots_[slot] = {true, false};
   if (!Check(pipe_->from_device.Drain(), kDownloading)) return false;
-  *total = RowRecord{};
-  copy_row(plan_, row_at(plan_, packed, 0), *total);
+  *total = RecordOf(plan_, totals.data());
   return true;
 }
 

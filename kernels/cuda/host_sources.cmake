@@ -13,13 +13,14 @@ set(counterweight_cuda_host_sources
     device_pool.cc
     device_share.cc
     driver.cc
-    fold_columns.cc
     ipc_memory.cc
     part_memory.cc
     pipe.cc
     placement.cc
     prepare_kernels.cc
     probe.cc
+    record_columns.cc
+    row_totals.cc
     shapes.cc
     wait.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

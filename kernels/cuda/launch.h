@@ -54,10 +54,12 @@ struct DeviceJob {
   int32_t shared_bytes;  // of a block, at most
   // Walks: no row is settled yet, so `states` are not read.
   bool first_pass;
-  // LaunchSettle: makes records of the rows, and folds groups of RowsOfWarp()
-  // of them into the first of each. LaunchFoldRows: they are.
+  // LaunchSettle: makes records of the rows. They go into `totals`
+  // (row_totals.h) and nowhere else, or into `rows` where that is null.
   bool makes_rows;
-  bool folds_rows;
+  double* totals;
+  // Nothing was added to the totals yet.
+  bool begins_totals;
   // LaunchOutputs and LaunchSettleLoss: leave rows alone where no sequence rule
   // fired.
   bool fired_rows_only;
@@ -97,14 +99,9 @@ cudaError_t LaunchStatistics(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchBoth(const Plan& plan, const DeviceJob& job,
                        cudaStream_t stream);
 
-// Rows that a warp settles together: a power of two, 32 or less. `shared_bytes`
-// as DeviceJob's.
-int RowsOfWarp(const Plan& plan, int shared_bytes);
-
-// Computes bases, if a row has several segments, folds segments in place, and
+// Computes bases, if a row has several segments, adds those up in place, and
 // computes states and the rows' records. Where a guess was wrong reasons begin
-// anew. REQUIRES: bases are zero; with job.folds_rows, the block begins at a
-// multiple of RowsOfWarp() of the batch's rows.
+// anew. REQUIRES: bases are zero.
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream);
 
@@ -117,9 +114,9 @@ cudaError_t LaunchOutputs(const Plan& plan, const DeviceJob& job,
 cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream);
 
-// Folds job.rows pairwise by index, in place, into job.rows[0].
-cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
-                           cudaStream_t stream);
+// Adds job.rows to job.totals.
+cudaError_t LaunchAddRows(const Plan& plan, const DeviceJob& job,
+                          cudaStream_t stream);
 
 // out[i] = the low half of reasons[i], [count].
 cudaError_t LaunchNarrow(const uint32_t* reasons, int64_t count, uint16_t* out,

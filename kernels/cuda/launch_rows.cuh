@@ -2,7 +2,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ROWS_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_LAUNCH_ROWS_CUH_
 
-#include "kernels/cuda/fold_kernel.cuh"
+#include "kernels/cuda/add_columns.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_on_device.cuh"
 #include "kernels/cuda/packed_records.h"
@@ -16,7 +16,9 @@ cudaError_t PrepareRows(int shared_bytes) {
   COUNTERWEIGHT_CUDA_TRY(Prepare(settle_kernel, shared_bytes));
   COUNTERWEIGHT_CUDA_TRY(Prepare(settle_loss_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(bases_kernel, 0));
-  COUNTERWEIGHT_CUDA_TRY(Prepare(fold_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(add_segments_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(add_rows_kernel, 0));
+  COUNTERWEIGHT_CUDA_TRY(Prepare(carry_kernel, 0));
   COUNTERWEIGHT_CUDA_TRY(Prepare(narrow_kernel, 0));
   return Prepare(divide_kernel, 0);
 }
@@ -26,35 +28,38 @@ cudaError_t LaunchSegments(const SegmentsJob& job, cudaStream_t stream) {
                 job);
 }
 
-// `longest`: records of the longest sequence. Those at multiples of job.stride
-// are left of an earlier fold.
-static cudaError_t LaunchFold(const FoldColumns& columns, FoldJob job,
-                              int64_t longest, cudaStream_t stream) {
-  const int64_t column_blocks = Blocks(columns.count, kLanes);
-  for (; job.stride < longest; job.stride *= kFoldGroup) {
-    job.groups = Blocks(Blocks(longest, job.stride), kFoldGroup);
-    const int64_t warps = job.num_sequences * job.groups * column_blocks;
-    COUNTERWEIGHT_CUDA_TRY(Launch(fold_kernel, Blocks(warps, kWarps), kThreads,
-                                  0, stream, columns, job));
-  }
-  return cudaSuccess;
+// Into the first of each row.
+static cudaError_t LaunchAddSegments(const Plan& plan,
+                                     const RecordColumns& columns,
+                                     const DeviceJob& job,
+                                     const RowState* states,
+                                     cudaStream_t stream) {
+  if (job.most_segments < 2) return cudaSuccess;
+  const SegmentsToAdd segments = {job.records, segment_offsets(plan).bytes,
+                                  job.batch.num_sequences, job.row_segments,
+                                  states};
+  const int64_t warps = job.batch.num_sequences * Blocks(columns.count, kLanes);
+  return Launch(add_segments_kernel, Blocks(warps, kWarps), kThreads, 0, stream,
+                columns, segments);
 }
 
-// Into the first of each row.
-static cudaError_t LaunchFoldSegments(const Plan& plan,
-                                      const FoldColumns& columns,
-                                      const DeviceJob& job,
-                                      const RowState* states,
-                                      cudaStream_t stream) {
-  FoldJob fold{};
-  fold.records = job.records;
-  fold.record_bytes = segment_offsets(plan).bytes;
-  fold.num_records = job.num_segments;
-  fold.num_sequences = job.batch.num_sequences;
-  fold.begins = job.row_segments;
-  fold.states = states;
-  fold.stride = 1;
-  return LaunchFold(columns, fold, job.most_segments, stream);
+// Calls launch(first, count) for parts of `warps` that add to the totals, each
+// after room was made for them.
+template <class F>
+static cudaError_t LaunchAdding(const RecordColumns& columns,
+                                const DeviceJob& job, int64_t warps,
+                                cudaStream_t stream, F launch) {
+  for (int64_t first = 0; first < warps; first += kMostAddends) {
+    if (first > 0 || !job.begins_totals) {
+      COUNTERWEIGHT_CUDA_TRY(Launch(carry_kernel,
+                                    Blocks(columns.count, kThreads), kThreads,
+                                    0, stream, columns, job.totals));
+    }
+    const int64_t left = warps - first;
+    COUNTERWEIGHT_CUDA_TRY(
+        launch(first, left < kMostAddends ? left : int64_t{kMostAddends}));
+  }
+  return cudaSuccess;
 }
 
 static SettleLayout MakeSettleLayout(const Plan& plan, int shared_bytes) {
@@ -69,10 +74,6 @@ static SettleLayout MakeSettleLayout(const Plan& plan, int shared_bytes) {
   return layout;
 }
 
-int RowsOfWarp(const Plan& plan, int shared_bytes) {
-  return MakeSettleLayout(plan, shared_bytes).rows;
-}
-
 cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                          cudaStream_t stream) {
   if (job.most_segments > 1) {
@@ -81,34 +82,47 @@ cudaError_t LaunchSettle(const Plan& plan, const DeviceJob& job,
                                     Blocks(job.batch.num_sequences, kThreads),
                                     kThreads, 0, stream, plan, job));
     }
-    COUNTERWEIGHT_CUDA_TRY(LaunchFoldSegments(plan, ColumnsOfSegments(plan),
-                                              job, nullptr, stream));
+    COUNTERWEIGHT_CUDA_TRY(
+        LaunchAddSegments(plan, ColumnsOfSegments(plan), job, nullptr, stream));
   }
-  const SettleLayout layout = MakeSettleLayout(plan, job.shared_bytes);
-  return Launch(settle_kernel, Blocks(job.batch.num_sequences, layout.rows),
-                kLanes,
-                layout.rows * (layout.segment_stride + layout.row_stride),
-                stream, plan, job, ColumnsOfRows(plan), layout);
+  SettleLayout layout = MakeSettleLayout(plan, job.shared_bytes);
+  const RecordColumns columns = ColumnsOfRows(plan);
+  const int64_t warps = Blocks(job.batch.num_sequences, layout.rows);
+  const auto launch = [&](int64_t first, int64_t count) {
+    layout.first_row = first * layout.rows;
+    return Launch(settle_kernel, count, kLanes,
+                  layout.rows * (layout.segment_stride + layout.row_stride),
+                  stream, plan, job, columns, layout);
+  };
+  const bool adds = job.makes_rows && job.totals != nullptr;
+  return adds ? LaunchAdding(columns, job, warps, stream, launch)
+              : launch(0, warps);
 }
 
 cudaError_t LaunchSettleLoss(const Plan& plan, const DeviceJob& job,
                              cudaStream_t stream) {
   COUNTERWEIGHT_CUDA_TRY(
-      LaunchFoldSegments(plan, ColumnsOfLossPass(plan), job,
-                         job.fired_rows_only ? job.states : nullptr, stream));
+      LaunchAddSegments(plan, ColumnsOfLossPass(plan), job,
+                        job.fired_rows_only ? job.states : nullptr, stream));
   return Launch(settle_loss_kernel, Blocks(job.batch.num_sequences, kThreads),
                 kThreads, 0, stream, plan, job);
 }
 
-cudaError_t LaunchFoldRows(const Plan& plan, const DeviceJob& job,
-                           cudaStream_t stream) {
-  FoldJob fold{};
-  fold.records = job.rows;
-  fold.record_bytes = row_offsets(plan).bytes;
-  fold.num_records = job.batch.num_sequences;
-  fold.num_sequences = 1;
-  fold.stride = job.folds_rows ? RowsOfWarp(plan, job.shared_bytes) : 1;
-  return LaunchFold(ColumnsOfRows(plan), fold, fold.num_records, stream);
+cudaError_t LaunchAddRows(const Plan& plan, const DeviceJob& job,
+                          cudaStream_t stream) {
+  const RecordColumns columns = ColumnsOfRows(plan);
+  const int64_t bytes = row_offsets(plan).bytes;
+  const int64_t rows = job.batch.num_sequences;
+  const auto launch = [&](int64_t first, int64_t count) {
+    const int64_t first_row = first * kLanes;
+    const RowsToAdd part = {
+        job.rows + first_row * bytes, bytes,
+        rows - first_row < count * kLanes ? rows - first_row : count * kLanes,
+        job.totals};
+    return Launch(add_rows_kernel, Blocks(count, kWarps), kThreads, 0, stream,
+                  columns, part);
+  };
+  return LaunchAdding(columns, job, Blocks(rows, kLanes), stream, launch);
 }
 
 cudaError_t LaunchNarrow(const uint32_t* reasons, int64_t count, uint16_t* out,

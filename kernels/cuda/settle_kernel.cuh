@@ -4,8 +4,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_SETTLE_KERNEL_CUH_
 #define COUNTERWEIGHT_KERNELS_CUDA_SETTLE_KERNEL_CUH_
 
-#include "kernels/cuda/fold_columns.h"
-#include "kernels/cuda/fold_lanes.cuh"
+#include "kernels/cuda/add_columns.cuh"
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
@@ -22,17 +21,19 @@ struct SettleLayout {
   int32_t rows;
   int32_t segment_stride;
   int32_t row_stride;
+  int64_t first_row;  // of the launch
 };
 
 namespace {
 
-// A row's segments have been folded into its first.
+// The sums of a row's segments are in its first.
 __global__ void settle_kernel(const __grid_constant__ Plan plan,
                               const __grid_constant__ DeviceJob job,
-                              const __grid_constant__ FoldColumns columns,
+                              const __grid_constant__ RecordColumns columns,
                               const __grid_constant__ SettleLayout layout) {
   const int lane = static_cast<int>(threadIdx.x);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * layout.rows;
+  const int64_t first =
+      layout.first_row + static_cast<int64_t>(blockIdx.x) * layout.rows;
   const int64_t left = job.batch.num_sequences - first;
   const int count = left < layout.rows ? static_cast<int>(left) : layout.rows;
   char* const segments = reinterpret_cast<char*>(SharedMemory(0));
@@ -73,16 +74,14 @@ __global__ void settle_kernel(const __grid_constant__ Plan plan,
   __syncwarp();
 
   const int32_t row_bytes = row_offsets(plan).bytes;
-  char* const out = job.rows + first * row_bytes;
-  if (job.folds_rows) {
+  if (job.totals != nullptr) {
     for (int c = lane; c < columns.count; c += kLanes) {
-      FoldLanes(columns.op[c])
-          .fold(rows + columns.offset[c], layout.row_stride, count,
-                (columns.only_sums >> c / kLanes & 1u) != 0,
-                out + columns.offset[c]);
+      add_column(columns.op[c], rows + columns.offset[c], layout.row_stride,
+                 count, job.totals + columns.total[c]);
     }
     return;
   }
+  char* const out = job.rows + first * row_bytes;
   for (int r = 0; r < count; ++r) {
     const auto* const from =
         reinterpret_cast<const double*>(rows + r * layout.row_stride);

@@ -16,6 +16,7 @@
 // CPU.
 #define COUNTERWEIGHT_ONE_LANE
 #define COUNTERWEIGHT_HD __host__ __device__ __forceinline__
+#define COUNTERWEIGHT_RARE COUNTERWEIGHT_HD
 #define COUNTERWEIGHT_INLINE_LAMBDA
 #define COUNTERWEIGHT_IVDEP
 // A tile that is indexed by a loop's counter stays in registers only if the
@@ -25,6 +26,8 @@
 #define COUNTERWEIGHT_NO_UNROLL _Pragma("unroll 1")
 #else
 #define COUNTERWEIGHT_HD inline __attribute__((always_inline))
+// A function that is seldom called, and not inlined where that takes time.
+#define COUNTERWEIGHT_RARE inline __attribute__((noinline, cold))
 // A lambda that is not inlined keeps the loop around it scalar.
 #define COUNTERWEIGHT_INLINE_LAMBDA __attribute__((always_inline))
 // Lanes never alias each other; without the pragma g++ 12 takes 9 ns a token.

@@ -1,5 +1,5 @@
 // Indices of a batch's sums. A walk adds tokens into columns; segments, then
-// rows, fold column by column. column_table.h describes each column.
+// rows, are added column by column. column_table.h describes each column.
 #ifndef COUNTERWEIGHT_KERNELS_PLAN_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_PLAN_COLUMNS_H_
 
@@ -123,6 +123,17 @@ inline constexpr int kMaxRowColumns =
 
 constexpr int RowRuleColumnIndex(int rule, RowRuleColumn column) {
   return kRowRules + rule * kNumRowRuleColumns + column;
+}
+
+// Sums over rows of whole numbers, which are exact in any order.
+constexpr bool IsRowCount(int column) {
+  if (column >= kRowRules) {
+    const int of_rule = (column - kRowRules) % kNumRowRuleColumns;
+    return of_rule != kRowRuleSum && of_rule != kRowRuleSquared;
+  }
+  const bool is_drift = column >= kRowNumeratorLogPpl && column <= kRowChi2;
+  const bool is_weight = column >= kRowWeightExcess && column <= kRowWeightMean;
+  return !is_drift && !is_weight;
 }
 
 // Extrema over rows, float64.

@@ -15,24 +15,25 @@ enum LossColumn : int {
   kLossLogWeight,  // log of the weight (VESPO, GEO_MEAN)
   kNumLossStatistics,
   // Columns of the loss pass.
-  kLossValue = kNumLossStatistics,  // w V over keep
-  kLossSequenceSlope,               // w dV/dS over keep
-  kLossKl,                          // k over its tokens
+  kLossSequenceSlope = kNumLossStatistics,  // w dV/dS over keep
   kLossKlSequenceSlope,
+  kLossKl,  // k over its tokens
+  // Those of any loss are neighbours, so that few registers hold them.
+  kLossValue,     // w V over keep
+  kLossLogRatio,  // l of the metrics' source
+  kLossLogRatioKept,
+  kLossGradientSquared,
+  kLossRatio,
+  kLossSlope,
+  kLossSlopeClipped,
+  kLossSlopeRejected,
   kLossPadding,  // w V over masked positions
   kLossPaddingKl,
   kLossPaddingAdvantage,
   kLossRefLogRatio,  // current - ref
-  kLossLogRatio,     // l of the metrics' source
-  kLossLogRatioKept,
-  kLossGradientSquared,
   kLossAbsKept,
   kLossSafeKept,
-  kLossRatio,
   kLossClippedRatio,
-  kLossSlope,
-  kLossSlopeClipped,
-  kLossSlopeRejected,
   kLossKlTokens,
   kLossClipped,
   kLossClippedKept,

@@ -1,5 +1,4 @@
-// Sums of a segment, a row, a group of rows and a batch, and the fold of two of
-// them.
+// Sums of a segment, a row and a batch.
 #ifndef COUNTERWEIGHT_KERNELS_PLAN_RECORD_H_
 #define COUNTERWEIGHT_KERNELS_PLAN_RECORD_H_
 
@@ -69,7 +68,7 @@ struct FinishedRow {
   RowState state;
 };
 
-// A row, or many rows folded.
+// A row, or all rows of a batch.
 struct RowRecord {
   double token_sums[kMaxTokenColumns];
   double row_sums[kMaxRowColumns];
@@ -94,11 +93,8 @@ COUNTERWEIGHT_HD void clear_loss(LossRecord& record) {
   }
 }
 
-// Columns [begin, end): of the statistics pass, or of the loss pass.
-COUNTERWEIGHT_HD void fold_loss(LossRecord& a, const LossRecord& b, int begin,
-                                int end) {
-  for (int c = begin; c < end; ++c) a.sums[c] += b.sums[c];
-  if (end != kNumLossColumns) return;
+// Extends a's extrema by b's.
+COUNTERWEIGHT_HD void extend_loss(LossRecord& a, const LossRecord& b) {
   for (int e = 0; e < kNumLossExtrema; ++e) {
     a.low[e] = b.low[e] < a.low[e] ? b.low[e] : a.low[e];
     a.high[e] = b.high[e] > a.high[e] ? b.high[e] : a.high[e];
@@ -116,64 +112,19 @@ COUNTERWEIGHT_HD void clear(const Plan& plan, SegmentRecord& record) {
   if (plan.loss.active) clear_loss(record.loss);
 }
 
-// a = a + b, a the segment before b.
-COUNTERWEIGHT_HD void fold(const Plan& plan, SegmentRecord& a,
-                           const SegmentRecord& b) {
-  for (int c = 0; c < plan.token_columns; ++c) a.sums[c] += b.sums[c];
-  for (int e = 0; e < plan.token_extrema; ++e) {
-    a.low[e] = b.low[e] < a.low[e] ? b.low[e] : a.low[e];
-    a.high[e] = b.high[e] > a.high[e] ? b.high[e] : a.high[e];
-  }
-  a.first_bad = b.first_bad < a.first_bad ? b.first_bad : a.first_bad;
-  if (plan.loss.active) fold_loss(a.loss, b.loss, 0, kNumLossColumns);
-}
-
-// f(member of RowRecord, elements that the plan has, how two become one) for
-// each array of sums or extrema.
-template <class F>
-COUNTERWEIGHT_HD void for_each_array(const Plan& plan, F f) {
-  const auto sum = [](double a, double b) { return a + b; };
-  const auto low = [](double a, double b) { return b < a ? b : a; };
-  const auto high = [](double a, double b) { return b > a ? b : a; };
-  f(&RowRecord::token_sums, plan.token_columns, sum);
-  f(&RowRecord::row_sums, plan.row_columns, sum);
-  f(&RowRecord::token_low, plan.token_extrema, low);
-  f(&RowRecord::token_high, plan.token_extrema, high);
-  f(&RowRecord::row_low, plan.row_extrema, low);
-  f(&RowRecord::row_high, plan.row_extrema, high);
-  if (!plan.loss.active) return;
-  f(&RowRecord::loss_sums, kNumLossColumns, sum);
-  f(&RowRecord::row_loss_sums, kNumRowLossColumns, sum);
-  f(&RowRecord::row_loss_low, kNumRowLossExtrema, low);
-  f(&RowRecord::row_loss_high, kNumRowLossExtrema, high);
-}
-
 COUNTERWEIGHT_HD int64_t first_of(int64_t a, int64_t b) {
   return b < a ? b : a;
 }
 
-// a = a + b, a the rows before b.
-COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b) {
-  for_each_array(plan, [&](auto member, int count, auto join) {
-    for (int i = 0; i < count; ++i) {
-      (a.*member)[i] = join((a.*member)[i], (b.*member)[i]);
-    }
-  });
+// Extends a's extrema by b's, of the same row.
+COUNTERWEIGHT_HD void extend(const Plan& plan, SegmentRecord& a,
+                             const SegmentRecord& b) {
+  for (int e = 0; e < plan.token_extrema; ++e) {
+    a.low[e] = b.low[e] < a.low[e] ? b.low[e] : a.low[e];
+    a.high[e] = b.high[e] > a.high[e] ? b.high[e] : a.high[e];
+  }
   a.first_bad = first_of(a.first_bad, b.first_bad);
-}
-
-// a = (a + b) + (c + d), rows in order.
-COUNTERWEIGHT_HD void fold(const Plan& plan, RowRecord& a, const RowRecord& b,
-                           const RowRecord& c, const RowRecord& d) {
-  for_each_array(plan, [&](auto member, int count, auto join) {
-    COUNTERWEIGHT_IVDEP
-    for (int i = 0; i < count; ++i) {
-      (a.*member)[i] = join(join((a.*member)[i], (b.*member)[i]),
-                            join((c.*member)[i], (d.*member)[i]));
-    }
-  });
-  a.first_bad = first_of(first_of(a.first_bad, b.first_bad),
-                         first_of(c.first_bad, d.first_bad));
+  if (plan.loss.active) extend_loss(a.loss, b.loss);
 }
 
 }  // namespace COUNTERWEIGHT_ISA

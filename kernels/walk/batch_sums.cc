@@ -14,8 +14,9 @@ namespace {
 int64_t Count(double sum) { return static_cast<int64_t>(sum); }
 
 // x86 and CUDA make NaNs of different bits; what is infinite cancels to one.
+// Which zero is the least of two depends on their order.
 double Canonical(double x) {
-  return x == x ? x : std::numeric_limits<double>::quiet_NaN();
+  return x == x ? x + 0.0 : std::numeric_limits<double>::quiet_NaN();
 }
 
 template <size_t kSize>

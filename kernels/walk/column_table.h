@@ -339,6 +339,12 @@ constexpr bool IsCount(int column) {
   return kColumnTable.columns[column].adds == Adds::kCount;
 }
 
+// A sum of whole numbers, which is exact in any order.
+constexpr bool IsWhole(int column) {
+  return IsCount(column) || column == kColumnNonFinite ||
+         column == kColumnPositive;
+}
+
 // The rule that a column or an extremum belongs to; -1 if it is no rule's.
 constexpr int RuleOfColumn(int column) {
   if (column < kColumnRules || column >= kColumnLoss) return -1;

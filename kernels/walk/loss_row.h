@@ -111,32 +111,13 @@ COUNTERWEIGHT_HD double hand_back(const LossPlan& loss, const LossRecord& row,
   return slope / at_least_one(row.sums[kLossSeen]);
 }
 
-// Folds a row's segments into the first, pairwise by index: fold(into, from).
-template <class F>
-COUNTERWEIGHT_HD void fold_segments(int64_t count, F fold) {
-  for (int64_t stride = 1; stride < count; stride *= 2) {
-    for (int64_t i = 0; i + stride < count; i += 2 * stride) {
-      fold(i, i + stride);
-    }
-  }
-}
-
-// The same of the loss pass's columns; at(i) is segment i's record.
-template <class At>
-COUNTERWEIGHT_HD void fold_loss_segments(int64_t count, At at) {
-  fold_segments(count, [&](int64_t into, int64_t from) {
-    fold_loss(at(into), at(from), kNumLossStatistics, kNumLossColumns);
-  });
-}
-
 // The statistics pass's columns of a settled row.
 template <class Row>
 COUNTERWEIGHT_HD void take_statistics(const Row& from, LossRecord& row) {
   for (int c = 0; c < kNumLossStatistics; ++c) row.sums[c] = from.loss_sums[c];
 }
 
-// The loss pass's columns of a row with folded segments; `from` may be `row`
-// itself.
+// The loss pass's columns of a row; `from` may be `row` itself.
 COUNTERWEIGHT_HD void take_loss(const LossRecord& from, LossRecord& row) {
   for (int c = kNumLossStatistics; c < kNumLossColumns; ++c) {
     row.sums[c] = from.sums[c];

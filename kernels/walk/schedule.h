@@ -13,10 +13,10 @@ namespace counterweight::kernels {
 enum class StepKind : uint8_t {
   kInitialStates,  // row states before the sums are known
   kStatistics,     // a walk that fills the records of the row's segments
-  kSettle,         // folds the records, decides the row's state
+  kSettle,         // adds up the records, decides the row's state
   kBoth,           // a walk with statistics and outputs
   kOutputs,        // a walk that writes outputs and adds up the loss
-  kSettleLoss,     // folds the loss, decides what tokens get back of it
+  kSettleLoss,     // adds up the loss, decides what tokens get back of it
 };
 
 struct Step {

@@ -14,7 +14,7 @@ namespace {
 
 using Regrouping = EveryBackend;
 
-// Tolerance for float64 sums in another order.
+// Tolerance for sums of parts that were rounded.
 constexpr double kReordered = 1e-12;
 
 // Rows with log ratios of sizes from 1e-6 to 1e2, where order matters.
@@ -54,7 +54,7 @@ std::vector<CorrectionSpec> Specs() {
   return specs;
 }
 
-TEST_P(Regrouping, PermutedRowsKeepTheirBytesAndBatchSumsAgree) {
+TEST_P(Regrouping, PermutedRowsChangeNoByte) {
   const std::vector<Row> rows = RowsOfAllSizes(1, 60);
   Random random(2);
   std::vector<size_t> order(rows.size());
@@ -72,9 +72,7 @@ TEST_P(Regrouping, PermutedRowsKeepTheirBytesAndBatchSumsAgree) {
           SameOutputs(RowOutputs(x, a, static_cast<int64_t>(order[i]), length),
                       RowOutputs(y, b, static_cast<int64_t>(i), length)));
     }
-    EXPECT_TRUE(SumsAgree(x.sums(), y.sums(),
-                          Reference(spec, a.view()).magnitudes, kReordered))
-        << ToString(spec);
+    EXPECT_TRUE(SameSums(x.sums(), y.sums())) << ToString(spec);
   }
 }
 

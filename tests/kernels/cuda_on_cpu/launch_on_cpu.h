@@ -17,9 +17,10 @@
 #include "tests/kernels/cuda_on_cpu/warp.h"
 //
 #include "kernels/cuda/column_layout.h"
-#include "kernels/cuda/fold_columns.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_records.h"
+#include "kernels/cuda/record_columns.h"
+#include "kernels/cuda/row_totals.h"
 
 namespace counterweight::kernels {
 
@@ -49,6 +50,7 @@ inline bool MayTouchRows(const Plan& plan, const DeviceJob& job) {
   return MayTouch(job.row_segments, 0, rows + 1) &&
          MayTouch(job.states, 0, rows) &&
          MayTouchRecords(job.rows, rows, row_offsets(plan).bytes) &&
+         MayTouch(job.totals, 0, ColumnsOfRows(plan).totals) &&
          MayTouch(job.reasons, 0, rows) && MayTouch(job.row_tokens, 0, rows) &&
          MayTouch(job.outputs.sequence_reasons, 0, rows) &&
          MayTouch(job.loss.row_factors, 0, rows);
@@ -100,7 +102,7 @@ inline bool MayTouchAll(const Plan& plan, const DeviceJob& job,
 }
 template <class Layout>
 bool MayTouchAll(const Plan& plan, const DeviceJob& job,
-                 const FoldColumns& /*columns*/, const Layout& /*layout*/) {
+                 const RecordColumns& /*columns*/, const Layout& /*layout*/) {
   return MayTouchAll(plan, job);
 }
 inline bool MayTouchAll(const uint32_t* reasons, int64_t count,

@@ -1,0 +1,58 @@
+// What the threads of a walk add up of the rows that they walk.
+#ifndef COUNTERWEIGHT_KERNELS_CPU_THREAD_TOTALS_H_
+#define COUNTERWEIGHT_KERNELS_CPU_THREAD_TOTALS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/isa_kernels.h"
+
+namespace counterweight::kernels {
+
+// Memory of IsaKernels::totals for each thread that may be at a group of rows.
+// Sums are exact, so that no bit depends on which thread took which group.
+class ThreadTotals {
+ public:
+  // `plan` must outlive it.
+  ThreadTotals(const IsaKernels& kernels, const Plan& plan, int threads);
+  ~ThreadTotals();
+  ThreadTotals(const ThreadTotals&) = delete;
+  ThreadTotals& operator=(const ThreadTotals&) = delete;
+
+  // Bytes that the constructor allocates at most.
+  static int64_t Bytes(const IsaKernels& kernels, int threads);
+
+  // Calls f(totals) with totals that no other thread has. REQUIRES: at most
+  // `threads` threads are here.
+  template <class F>
+  void With(const F& f) {
+    Slot& slot = Take();
+    f(slot.memory);
+    slot.is_taken.store(false, std::memory_order_release);
+  }
+
+  // Stores the sums of all rows; the next With() begins anew. REQUIRES: no
+  // thread is in With().
+  void Finish(RowRecord* total);
+
+ private:
+  struct Slot {
+    std::atomic<bool> is_taken = false;
+    bool has_begun = false;
+    void* memory = nullptr;
+  };
+
+  Slot& Take();
+
+  const IsaKernels& kernels_;
+  const Plan& plan_;
+  std::vector<Slot> slots_;
+  void* memory_;
+};
+
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_CPU_THREAD_TOTALS_H_

@@ -1,0 +1,132 @@
+// Exact sums of columns, several of which one register holds.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_EXACT_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_EXACT_COLUMNS_H_
+
+#include <cstdint>
+
+#include "kernels/math/exact_sum.h"
+#include "kernels/tile/tile.h"
+
+namespace counterweight::kernels {
+inline namespace COUNTERWEIGHT_ISA {
+
+// Registers of so many columns.
+constexpr int RegistersOf(int columns) {
+  return (columns + kWideLanes - 1) / kWideLanes;
+}
+
+// The `index`-th register of so many sums, 0 where it is beyond them.
+COUNTERWEIGHT_HD WideVec register_of(const double* sums, int index,
+                                     int columns) {
+  const int first = index * kWideLanes;
+  const int left = columns - first;
+  if (left >= kWideLanes) return load<WideVec>(&sums[first]);
+  WideVec x{};
+  for (int i = 0; i < left; ++i) x[i] = sums[first + i];
+  return x;
+}
+
+// The sums of up to kMost registers, of which kMostExact have bins. Trivial, so
+// that it may lie in raw memory.
+template <int kMost, int kMostExact = kMost>
+class ExactRegisters {
+ public:
+  // Makes the sums of `count` registers 0. needs_bins(i): register i holds
+  // other numbers than whole ones, which are exact in any order.
+  template <class NeedsBins>
+  void begin(int count, NeedsBins needs_bins) {
+    num_exact_ = num_whole_ = num_addends_ = 0;
+    for (int i = 0; i < count; ++i) {
+      if (needs_bins(i)) {
+        for (int k = 0; k < kBins; ++k) bins_[num_exact_][k] = WideVec{};
+        exact_at_[num_exact_++] = static_cast<uint8_t>(i);
+      } else {
+        whole_[num_whole_] = WideVec{};
+        whole_at_[num_whole_++] = static_cast<uint8_t>(i);
+      }
+    }
+  }
+
+  // Adds at(i) to register i's sum.
+  template <class At>
+  COUNTERWEIGHT_HD void add(At at) {
+    for (int n = 0; n < num_whole_; ++n) whole_[n] += at(whole_at_[n]);
+    for (int n = 0; n < num_exact_; ++n) add_exact(at(exact_at_[n]), bins_[n]);
+    if (++num_addends_ == kMostAddends) carry();
+  }
+
+  // Adds the sums of `from`, which began as this did.
+  void merge(ExactRegisters& from) {
+    from.carry();
+    for (int n = 0; n < num_whole_; ++n) whole_[n] += from.whole_[n];
+    for (int n = 0; n < num_exact_; ++n) {
+      for (int k = 0; k < kBins; ++k) bins_[n][k] += from.bins_[n][k];
+    }
+    if (++num_addends_ == kMostAddends) carry();
+  }
+
+  // Calls put(i, sum) for each register's.
+  template <class Put>
+  void take(Put put) {
+    for (int n = 0; n < num_whole_; ++n) put(whole_at_[n], whole_[n]);
+    for (int n = 0; n < num_exact_; ++n) put(exact_at_[n], take_sum(bins_[n]));
+  }
+
+  // The same, put(i, sum over the register's lanes).
+  template <class Put>
+  void take_lanes(Put put) {
+    carry();
+    for (int n = 0; n < num_whole_; ++n) {
+      double sum = 0.0;
+      for (int i = 0; i < kWideLanes; ++i) sum += whole_[n][i];
+      put(whole_at_[n], sum);
+    }
+    for (int n = 0; n < num_exact_; ++n) {
+      double bins[kBins] = {};
+      for (int k = 0; k < kBins; ++k) {
+        for (int i = 0; i < kWideLanes; ++i) bins[k] += bins_[n][k][i];
+      }
+      put(exact_at_[n], take_sum(bins));
+    }
+  }
+
+ private:
+  static_assert(kMost <= 256);
+
+  void carry() {
+    for (int n = 0; n < num_exact_; ++n) carry_up<kBins - 1>(bins_[n]);
+    num_addends_ = 1;
+  }
+
+  int num_addends_;
+  int num_whole_;
+  int num_exact_;
+  uint8_t whole_at_[kMost];
+  uint8_t exact_at_[kMostExact];
+  WideVec whole_[kMost];
+  WideVec bins_[kMostExact][kBins];
+};
+
+// out[c] = the exact sum of sums_at(0)[c] to sums_at(count - 1)[c], rounded
+// once, for each of `columns`. `out` may be among the addends.
+template <class SumsAt>
+COUNTERWEIGHT_HD void add_up(int columns, int64_t count, SumsAt sums_at,
+                             double* out) {
+  for (int i = 0; i < RegistersOf(columns); ++i) {
+    WideVec bins[kBins] = {};
+    for (int64_t n = 0; n < count; ++n) {
+      add_exact(register_of(sums_at(n), i, columns), bins);
+      if ((n + 1) % kMostAddends == 0) carry_up<kBins - 1>(bins);
+    }
+    const WideVec sum = take_sum(bins);
+    const int first = i * kWideLanes;
+    for (int lane = 0; lane < kWideLanes && first + lane < columns; ++lane) {
+      out[first + lane] = sum[lane];
+    }
+  }
+}
+
+}  // namespace COUNTERWEIGHT_ISA
+}  // namespace counterweight::kernels
+
+#endif  // COUNTERWEIGHT_KERNELS_WALK_EXACT_COLUMNS_H_

@@ -1,0 +1,165 @@
+// Sums whose bits are those of the multiset of their addends.
+#include "kernels/math/exact_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/walk/exact_columns.h"
+
+namespace counterweight::kernels {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+double SumOf(const std::vector<double>& addends) {
+  ExactSum sum;
+  for (const double x : addends) sum.add(x);
+  return sum.sum();
+}
+
+// The exact sum rounded to float64, by the algorithm of Python's math.fsum
+// (J. R. Shewchuk, Adaptive Precision Floating-Point Arithmetic, 1997), in
+// long double, which is exact here: its last digit decides ties.
+double Shewchuk(const std::vector<double>& addends) {
+  std::vector<double> partials;
+  for (double x : addends) {
+    std::vector<double> next;
+    for (double y : partials) {
+      if (std::fabs(x) < std::fabs(y)) std::swap(x, y);
+      const double high = x + y;
+      const double low = y - (high - x);
+      if (low != 0.0) next.push_back(low);
+      x = high;
+    }
+    next.push_back(x);
+    partials = next;
+  }
+  double sum = 0.0;
+  size_t n = partials.size();
+  if (n == 0) return 0.0;
+  sum = partials[--n];
+  double low = 0.0;
+  while (n > 0) {
+    const double x = sum;
+    const double y = partials[--n];
+    sum = x + y;
+    low = y - (sum - x);
+    if (low != 0.0) break;
+  }
+  if (n > 0 && ((low < 0.0 && partials[n - 1] < 0.0) ||
+                (low > 0.0 && partials[n - 1] > 0.0))) {
+    const double twice = 2.0 * low;
+    const double x = sum + twice;
+    if (twice == x - sum) sum = x;
+  }
+  return sum;
+}
+
+std::vector<double> RandomAddends(std::mt19937_64& random, int count,
+                                  int lowest, int highest) {
+  std::uniform_int_distribution<int> exponent(lowest, highest);
+  std::normal_distribution<double> normal;
+  std::vector<double> addends;
+  for (int i = 0; i < count; ++i) {
+    addends.push_back(std::ldexp(normal(random), exponent(random)));
+  }
+  return addends;
+}
+
+TEST(ExactSum, OfNothingIsZero) {
+  EXPECT_EQ(std::bit_cast<uint64_t>(SumOf({})), 0U);
+  EXPECT_EQ(std::bit_cast<uint64_t>(SumOf({-0.0, -0.0})), 0U);
+}
+
+TEST(ExactSum, OfOneNumberIsTheNumber) {
+  std::mt19937_64 random(1);
+  for (const double x : RandomAddends(random, 2000, -50, 120)) {
+    EXPECT_EQ(SumOf({x}), x);
+  }
+}
+
+TEST(ExactSum, LosesNothingToCancellation) {
+  EXPECT_EQ(SumOf({0x1p100, 1.0, -0x1p100}), 1.0);
+  EXPECT_EQ(SumOf({0x1p126, 0x1p-80, -0x1p126, 0x1p-80}), 0x1p-79);
+}
+
+TEST(ExactSum, IsRoundedOnce) {
+  // 1 + 2^-53 lies half way between two numbers; what is beyond decides.
+  EXPECT_EQ(SumOf({1.0, 0x1p-53}), 1.0);
+  EXPECT_EQ(SumOf({1.0, 0x1p-53, 0x1p-100}), 1.0 + 0x1p-52);
+  EXPECT_EQ(SumOf({1.0, 0x1p-53, -0x1p-100}), 1.0);
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    const auto addends =
+        RandomAddends(random, 1 + round % 40, round % 2 == 0 ? -60 : -8, 30);
+    EXPECT_EQ(SumOf(addends), Shewchuk(addends));
+  }
+}
+
+TEST(ExactSum, DependsOnNoOrderAndNoGrouping) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<double> addends = RandomAddends(random, 300, -150, 125);
+    if (round % 5 == 0) addends.push_back(0x1p127);
+    const double expected = SumOf(addends);
+    for (const int parts : {1, 2, 7, 40}) {
+      std::shuffle(addends.begin(), addends.end(), random);
+      std::vector<double> bins(static_cast<size_t>(parts * kBins));
+      for (const double x : addends) {
+        add_exact(x, &bins[static_cast<size_t>(
+                         static_cast<int>(random() % 1000) % parts * kBins)]);
+      }
+      for (int p = 1; p < parts; ++p) {
+        for (int k = 0; k < kBins; ++k) {
+          bins[static_cast<size_t>(k)] +=
+              bins[static_cast<size_t>(p * kBins + k)];
+        }
+      }
+      EXPECT_EQ(take_sum(bins.data()), expected);
+    }
+  }
+}
+
+TEST(ExactSum, CountsWhatFloat32DoesNotHoldAsInfinite) {
+  EXPECT_EQ(SumOf({0x1p127, 1.0}), kInfinity);
+  EXPECT_EQ(SumOf({1.0, -1e300}), -kInfinity);
+  EXPECT_EQ(SumOf({kInfinity, 1.0, 1e300}), kInfinity);
+  EXPECT_TRUE(std::isnan(SumOf({1e300, -1e300})));
+  EXPECT_TRUE(std::isnan(SumOf({kNaN, 1.0})));
+  EXPECT_LT(SumOf({0x1.fffffffffffffp126}), kInfinity);
+}
+
+TEST(ExactSum, DropsOfEachAddendWhatIsBelowTheLastGrid) {
+  EXPECT_EQ(SumOf({0x1p-134}), 0x1p-134);
+  EXPECT_EQ(SumOf({0x1p-140, 0x1p-140}), 0.0);
+}
+
+TEST(ExactSum, OfRegistersIsThatOfEachColumn) {
+  std::mt19937_64 random(4);
+  constexpr int kColumns = 13;
+  constexpr int kRows = 9;
+  double rows[kRows][kColumns] = {};
+  for (auto& row : rows) {
+    const auto addends = RandomAddends(random, kColumns, -140, 130);
+    std::copy_n(addends.begin(), kColumns, row);
+  }
+  double sums[kColumns] = {};
+  add_up(
+      kColumns, kRows, [&](int64_t i) { return rows[i]; }, sums);
+  for (int c = 0; c < kColumns; ++c) {
+    std::vector<double> column;
+    for (const auto& row : rows) column.push_back(row[c]);
+    EXPECT_EQ(sums[c], SumOf(column)) << c;
+  }
+}
+
+}  // namespace
+}  // namespace counterweight::kernels
