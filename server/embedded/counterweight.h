@@ -57,7 +57,9 @@ enum {
   CW_INTERNAL = 13
 };
 
-/* The form of a request, and of its answer or violations. */
+/* The form of a request, and of its answer or violations. In JSON a number of a
+ * dialect's block that JSON lacks is {"$numberDouble": "Infinity"}, with
+ * "-Infinity" or "NaN" likewise: a text is a text there. */
 enum { CW_PROTOBUF = 0, CW_JSON = 1 };
 
 /* The memory of a request's tensors and outputs, all of them. */

@@ -1,8 +1,11 @@
 #include "server/embedded/message.h"
 
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "google/protobuf/util/type_resolver.h"
 #include "google/protobuf/util/type_resolver_util.h"
@@ -14,6 +17,7 @@ namespace counterweight::embedded {
 namespace {
 
 constexpr char kTypes[] = "type.googleapis.com";
+constexpr char kNumber[] = "$numberDouble";
 
 // Converts JSON to bytes, so that both formats meet the same limits.
 Failure ToBytes(std::string_view json, const std::string& type,
@@ -29,6 +33,36 @@ Failure ToBytes(std::string_view json, const std::string& type,
           server::Concat("the request is not the JSON form of a ", type, ": ",
                          std::string(status.message())),
           {}};
+}
+
+// The number that a Value of MongoDB's Extended JSON stands for, if it is one
+// that JSON lacks.
+std::optional<double> SpelledNumber(const google::protobuf::Value& value) {
+  const auto& fields = value.struct_value().fields();
+  const auto found = fields.find(kNumber);
+  if (found == fields.end() || fields.size() > 1) return std::nullopt;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::string& name = found->second.string_value();
+  if (name == "Infinity") return kInfinity;
+  if (name == "-Infinity") return -kInfinity;
+  if (name == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+// Replaces the spelled numbers of a Struct's value. Its depth has a limit, as
+// that of any message.
+void ReadNumbers(google::protobuf::Value* value) {
+  if (const std::optional<double> number = SpelledNumber(*value)) {
+    value->set_number_value(*number);
+  } else if (value->has_list_value()) {
+    for (auto& item : *value->mutable_list_value()->mutable_values()) {
+      ReadNumbers(&item);
+    }
+  } else if (value->has_struct_value()) {
+    for (auto& field : *value->mutable_struct_value()->mutable_fields()) {
+      ReadNumbers(&field.second);
+    }
+  }
 }
 
 }  // namespace
@@ -52,6 +86,11 @@ Failure ReadRequest(std::string_view text, int32_t format,
             server::Concat("the request is not a ", request->GetTypeName(),
                            ": its bytes do not parse"),
             {}};
+  }
+  if (format == CW_JSON && request->method().has_dialect()) {
+    google::protobuf::Struct* const block =
+        request->mutable_method()->mutable_dialect()->mutable_block();
+    for (auto& field : *block->mutable_fields()) ReadNumbers(&field.second);
   }
   return {};
 }

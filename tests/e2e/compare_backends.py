@@ -28,6 +28,7 @@ import numpy as np
 from batches import packed, padded_batch
 from counterweight_rl import calls
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+from counterweight_rl.transport import unary
 from counterweight_rl.transport.channel import SERVICE, connect
 from counterweight_rl.transport.target import read_server
 from goldens import GOLDENS, SYSTEMS, arguments
@@ -97,7 +98,7 @@ def ask_by_message(address: str, backend: str) -> Callable[[dict[str, Any]], Ans
         call = calls.correct(request_id="compared", **asked)
         assert call.correction is not None
         try:
-            answer = rpc(call.correction.message(), timeout=DEADLINE_SECONDS)
+            answer = rpc(unary.encode(call.correction), timeout=DEADLINE_SECONDS)
         except grpc.RpcError as error:
             trailers = dict(error.trailing_metadata() or ())
             return error.code().name, error.details() or "", repr(trailers.get(DETAILS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import pathlib
 import threading
@@ -54,6 +55,27 @@ def test_batches_are_the_servers_bytes(client: cw.Client, name: str, threads: in
     with cw.Client(f"local:?threads={threads}") as local:
         answer = local.correct(method=LOSS, outputs=outputs, **batch)
     assert_same(answer, client.correct(method=LOSS, outputs=outputs, **batch))
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e300, -0.0], ids=str)
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_of_blocks_are_the_servers(
+    client: cw.Client, local: cw.Client, number: float, nested: bool
+) -> None:
+    """Also those that JSON lacks, in which the library gets its requests."""
+    block: dict[str, Any] = {"rollout_is": "token", "rollout_is_threshold": number}
+    if nested:
+        block["rollout_is_threshold"] = {"a": [number, 2.0], "$numberDouble": number}
+    answers = []
+    for each in (local, client):
+        try:
+            answer = each.correct(**SMALL["padded"], method=cw.Dialect("verl", block))
+        except cw.InvalidRequestError as error:
+            answers.append((str(error), error.violations))
+        else:
+            answers.append((answer.weights.tobytes(), sorted(answer.metrics.items())))
+    assert repr(answers[0]) == repr(answers[1])
+    assert nested or (number in (math.inf, 1e300)) == isinstance(answers[0][0], bytes)
 
 
 def test_tables_are_the_servers(client: cw.Client, local: cw.Client) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from batches import packed, padded_batch
 from counterweight_rl import calls
-from counterweight_rl.transport import prepared_calls
+from counterweight_rl.transport import prepared_calls, unary
 from goldens import BLAMED_FIELDS, GOLDENS, SAMPLE, SYSTEMS, arguments
 from prepared import BATCH, WRONG, by_plan
 from server_process import DEADLINE_SECONDS, ServerProcess
@@ -71,7 +71,7 @@ def thrice(client: cw.Client, **call: Any) -> cw.Result[Any]:
 def message_of(client: cw.Client, call: dict[str, Any]) -> bytes | None:
     prepared = client._connection._prepared  # type: ignore[union-attr]
     short = prepared.call(prepared.key(call), call)
-    return None if short is None else short.correction.message()
+    return None if short is None else unary.encode(short.correction)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -109,7 +109,7 @@ def test_requests_are_the_same_bytes(served: cw.Client, change: dict[str, Any]) 
     served.correct(**call)
     correction = calls.correct(**call).correction
     assert correction is not None
-    assert message_of(served, call) == correction.message()
+    assert message_of(served, call) == unary.encode(correction)
 
 
 @pytest.mark.parametrize("padded_length", [None, 40])
@@ -120,7 +120,7 @@ def test_requests_of_packed_batches(served: cw.Client, padded_length: int | None
         served.correct(**call)
         correction = calls.correct(**call).correction
         assert correction is not None
-        assert message_of(served, call) in (None, correction.message())
+        assert message_of(served, call) in (None, unary.encode(correction))
     assert message_of(served, call) is not None
 
 

@@ -46,6 +46,39 @@ static void TestMemoryOfTheLibrary(cw_handle* handle) {
   cw_free(answer);
 }
 
+/* Numbers that JSON lacks, in another system's block. */
+static void TestSpelledNumbers(cw_handle* handle) {
+  static const float kWeights[6] = {1.0f, 4.0f, 0.0f, 0.5f, 1.0f, 2.0f};
+  Batch batch;
+  cw_answer* answer = NULL;
+  char text[1024];
+  const char* const threshold = "{\"$numberDouble\": \"%s\"}}}}}";
+  const char* const format =
+      "%.*s{\"dialect\": {\"system\": \"verl\", \"block\": {"
+      "\"rollout_is\": \"token\", \"rollout_is_threshold\": ";
+  const int head = (int)(strstr(kTokenTis, "{\"preset\"") - kTokenTis);
+  const size_t size =
+      (size_t)snprintf(text, sizeof(text), format, head, kTokenTis);
+  const float* weights;
+  int i;
+  MakeBatch(&batch);
+  batch.request.message.data = text;
+  snprintf(text + size, sizeof(text) - size, threshold, "Infinity");
+  batch.request.message.size = strlen(text);
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);
+  weights = (const float*)answer->tensors[0].data;
+  for (i = 0; i < 6; ++i) CHECK(fabsf(weights[i] - kWeights[i]) < 1e-5f);
+  cw_free(answer);
+  snprintf(text + size, sizeof(text) - size, threshold, "NaN");
+  batch.request.message.size = strlen(text);
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_INVALID_ARGUMENT);
+  CHECK(strstr(cw_last_error()->message, "is not a number (NaN)") != NULL);
+  snprintf(text + size, sizeof(text) - size, threshold, "2");
+  batch.request.message.size = strlen(text);
+  CHECK(cw_correct(handle, &batch.request, &answer) == CW_INVALID_ARGUMENT);
+  CHECK(strstr(cw_last_error()->message, "struct") != NULL);
+}
+
 static void TestMemoryOfTheCaller(cw_handle* handle) {
   Batch batch;
   Places places = {{0}, {0}, 0};
@@ -159,6 +192,7 @@ int main(void) {
   CHECK(cw_open(&options, &handle) == CW_OK);
   TestTables(handle);
   TestMemoryOfTheLibrary(handle);
+  TestSpelledNumbers(handle);
   TestMemoryOfTheCaller(handle);
   TestBytes(handle);
   TestValidate(handle);
@@ -166,6 +200,7 @@ int main(void) {
   cw_close(handle);
   CHECK(cw_open(NULL, &handle) == CW_OK);
   TestMemoryOfTheLibrary(handle);
+  TestSpelledNumbers(handle);
   cw_close(handle);
   cw_close(NULL);
   cw_free(NULL);

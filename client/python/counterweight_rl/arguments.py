@@ -1,7 +1,6 @@
 """Checks scalar arguments and lists of integers, so that errors name the argument.
 
-Without them the words would be those of whatever reads the value first: protobuf, or the encoder
-that stands for it.
+Without them the words would be those of whatever reads the value first: protobuf, or the library.
 """
 
 from __future__ import annotations

@@ -26,12 +26,10 @@ from counterweight_rl.arrays.batch import read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
-from counterweight_rl.arrays.version_spans import add_spans
+from counterweight_rl.arrays.version_spans import read_spans
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.contract import correction_service_pb2 as service_pb2
-from counterweight_rl.contract import tensor_pb2
-from counterweight_rl.correction import Correction, Progress, reading
+from counterweight_rl.correction import Correction, Progress
 from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.one_process import refuse_at_exit
@@ -56,17 +54,15 @@ class Call(Generic[T]):
 
     Attributes:
         rpc: One of ``RPCS``.
-        request: The message's bytes; empty if there is a correction.
-        decode: Converts the answer's bytes to the caller's result; ValueError or DecodeError if
-            they are unreadable.
+        read: Returns the caller's result of the answer's message; None if there is a correction,
+            whose answer has arrays.
         timeout: Seconds; None: the client's. Infinite: no limit.
         request_id: The request's, if it has one.
         correction: A batch, which any transport can carry; every attempt reads its arrays.
     """
 
     rpc: str
-    request: bytes
-    decode: Callable[[bytes], T]
+    read: Callable[[messages.Message], T] | None
     timeout: float | None = None
     request_id: str | None = None
     correction: Correction[Any] | None = None
@@ -92,15 +88,6 @@ class Call(Generic[T]):
         """Reports the end of the call to ``progress``."""
         if self.correction is not None:
             self.correction.report(self.correction.num_bytes)
-
-    def read(self, answer: bytes) -> T:
-        """Converts the answer to the caller's result.
-
-        Raises:
-            CounterweightError: The answer is unreadable.
-        """
-        with reading(self.request_id):
-            return self.decode(answer)
 
 
 class Settings(TypedDict, total=False):
@@ -211,35 +198,40 @@ def correct(
             sequence_lengths,
             padded_length,
         )
-        head = service_pb2.CorrectRequest(
-            request_id=request_id,
-            layout=batch.layout,
-            method=messages.method_to_proto(method),
-            outputs=requested.roles,
-            compute_loss=requested.compute_loss,
-            non_finite_policy=messages.enum_to_proto(
-                "non_finite", non_finite, tensor_pb2.NonFinitePolicy.DESCRIPTOR
-            ),
-            seed=None if seed is None else integer("seed", seed, UINT64),
-            omit_metrics=not boolean("metrics", metrics),
-            group_ids=[] if group_ids is None else int_list("group_ids", group_ids),
-            row_divisors=[] if row_divisors is None else float_list("row_divisors", row_divisors),
-        )
+        head: messages.Message = {
+            "request_id": request_id,
+            "layout": batch.layout,
+            "method": messages.method_to_message(method),
+            "outputs": requested.roles,
+            "compute_loss": requested.compute_loss,
+            "non_finite_policy": messages.choice_name("non_finite", non_finite, NonFinitePolicy),
+        }
+        if seed is not None:
+            head["seed"] = integer("seed", seed, UINT64)
+        head["omit_metrics"] = not boolean("metrics", metrics)
+        if group_ids is not None:
+            head["group_ids"] = int_list("group_ids", group_ids)
+        if row_divisors is not None:
+            head["row_divisors"] = float_list("row_divisors", row_divisors)
         if global_counts is not None:
-            messages.to_proto("global_counts", global_counts, head.global_counts)
+            counts = messages.to_message("global_counts", global_counts, GlobalCounts)
+            head["global_counts"] = counts
+        labels: messages.Message = {}
         if run is not None:
-            head.labels.run = text("run", run)
+            labels["run"] = text("run", run)
         if replica is not None:
-            head.labels.replica = text("replica", replica)
+            labels["replica"] = text("replica", replica)
         if policy_version is not None:
-            head.labels.policy_version = integer("policy_version", policy_version, INT64)
+            labels["policy_version"] = integer("policy_version", policy_version, INT64)
+        if labels:
+            head["labels"] = labels
         if version_spans is not None:
-            add_spans(version_spans, batch.num_sequences, head)
+            head["version_spans"] = read_spans(version_spans, batch.num_sequences)
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be callable, not {type(progress).__name__}")
         destinations = check_destinations({} if out is None else out, batch, requested)
         correction = Correction(head, batch, requested, destinations, progress)
-        return Call("Correct", b"", correction.read, timeout, request_id, correction)
+        return Call("Correct", None, timeout, request_id, correction)
 
 
 ARGUMENTS = inspect.signature(correct).parameters
@@ -282,19 +274,18 @@ def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:
     """Builds the call of ``Client.list_methods``."""
     refuse_at_exit()
 
-    def decode(answer: bytes) -> list[MethodInfo]:
-        methods = service_pb2.ListMethodsResponse.FromString(answer).methods
-        return [messages.from_proto(method, MethodInfo) for method in methods]
+    def read(answer: messages.Message) -> list[MethodInfo]:
+        return [messages.from_message(MethodInfo, each) for each in answer.get("methods", ())]
 
-    return Call("ListMethods", b"", decode, timeout)
+    return Call("ListMethods", read, timeout)
 
 
 def server_info(*, timeout: float | None = None) -> Call[ServerInfo]:
     """Builds the call of ``Client.server_info``."""
     refuse_at_exit()
 
-    def decode(answer: bytes) -> ServerInfo:
-        info = service_pb2.GetServerInfoResponse.FromString(answer)
-        return messages.from_proto(info, ServerInfo)
+    def read(answer: messages.Message) -> ServerInfo:
+        info: ServerInfo = messages.from_message(ServerInfo, answer)
+        return info
 
-    return Call("GetServerInfo", b"", decode, timeout)
+    return Call("GetServerInfo", read, timeout)

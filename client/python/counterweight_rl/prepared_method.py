@@ -31,7 +31,7 @@ class PreparedMethod(Generic[AnswerT]):
             InvalidRequestError: An unknown output.
         """
         calls.check_names("prepare", fixed, calls.FIXED_ARGUMENTS)
-        messages.method_to_proto(fixed["method"])
+        messages.method_to_message(fixed["method"])
         read_outputs(fixed.get("outputs"), fixed["method"], has_loss_inputs=False)
         self._correct = correct
         self._fixed = dict(fixed)

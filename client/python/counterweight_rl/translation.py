@@ -11,16 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterweight_rl import choices
-from counterweight_rl.contract import correction_service_pb2 as service_pb2
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import TensorRole
 
-_ROLE_PREFIX = "TENSOR_ROLE_"
 _DIALECT = "method.dialect."
 
-_ROLES = {
-    name.removeprefix(_ROLE_PREFIX): name.removeprefix(_ROLE_PREFIX).lower()
-    for name in tensor_pb2.TensorRole.keys()  # noqa: SIM118
-}
+_ROLES = {role.name: role.name.lower() for role in TensorRole}
 # Prefixes of paths, and the arguments of these paths. The longest prefix that ends at a name's end
 # is replaced.
 _PATHS = {
@@ -38,7 +33,7 @@ _PATHS = {
     "non_finite_policy": "non_finite",
     "omit_metrics": "metrics",
     "compute_loss": "outputs['loss']",
-    **{f"labels.{field.name}": field.name for field in service_pb2.Labels.DESCRIPTOR.fields},
+    **{f"labels.{name}": name for name in ("run", "replica", "policy_version")},
     **{f"tensors[{role}]": name for role, name in _ROLES.items()},
 }
 _RPCS = {

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor as Field
 
 import counterweight_rl as cw
-from counterweight_rl import messages
+from counterweight_rl import choices, config, info, messages, result
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
 from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
+from counterweight_rl.arrays import framing
+from counterweight_rl.contract.tensors import DTYPE_PREFIX, ROLE_PREFIX, DType, TensorRole
 
 FULL = cw.CorrectionConfig(
     importance_weight=cw.ImportanceWeight(
@@ -58,39 +60,110 @@ FULL = cw.CorrectionConfig(
 )
 
 
-@pytest.mark.parametrize(("name", "cls"), sorted(messages._DATACLASSES.items()))
-def test_dataclass_has_every_field(name: str, cls: type[Any]) -> None:
-    message = getattr(method_pb2, name, None) or getattr(service_pb2, name)
-    assert {f.name for f in dataclasses.fields(cls)} == set(message.DESCRIPTOR.fields_by_name)
+MESSAGES: dict[type[Any], Any] = {
+    cw.CorrectionConfig: method_pb2.CorrectionConfig,
+    cw.GlobalCounts: service_pb2.GlobalCounts,
+    cw.ImportanceWeight: method_pb2.ImportanceWeight,
+    cw.KlPenalty: method_pb2.KlPenalty,
+    cw.PolicyLoss: method_pb2.PolicyLoss,
+    cw.RejectionRule: method_pb2.RejectionRule,
+    info.Device: service_pb2.Device,
+    info.DialectReleases: service_pb2.DialectReleases,
+    info.Limits: service_pb2.Limits,
+    info.MethodInfo: method_pb2.MethodInfo,
+    info.ParameterInfo: method_pb2.ParameterInfo,
+    info.Release: service_pb2.Release,
+    info.ServerInfo: service_pb2.GetServerInfoResponse,
+    result.RuleSummary: service_pb2.RuleSummary,
+    result.Staleness: service_pb2.StalenessSummary,
+    result.StalenessBucket: service_pb2.StalenessBucket,
+    result.Timing: service_pb2.Timing,
+}
+INTEGERS = (Field.CPPTYPE_INT64, Field.CPPTYPE_UINT64, Field.CPPTYPE_UINT32)
+SCALARS = {
+    bool: (Field.CPPTYPE_BOOL,),
+    bytes: (Field.CPPTYPE_STRING,),
+    float: (Field.CPPTYPE_DOUBLE,),
+    int: INTEGERS,
+    str: (Field.CPPTYPE_STRING,),
+}
 
 
-@pytest.mark.parametrize(("name", "cls"), sorted(messages._ENUMS.items()))
-def test_enum_has_every_choice(name: str, cls: Any) -> None:
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_dataclass_has_every_field(cls: type[Any]) -> None:
+    """With a type from which the conversion knows the field's."""
+    known = MESSAGES[cls].DESCRIPTOR.fields_by_name
+    hints = get_type_hints(cls)
+    assert hints.keys() == set(known)
+    for name, hint in hints.items():
+        kind, of = hint, known[name].message_type
+        if of is not None and of.GetOptions().map_entry:
+            (key, kind), known_value = get_args(hint), of.fields_by_name["value"]
+            assert key is str
+            assert known_value.cpp_type in SCALARS[kind]
+            continue
+        while get_args(kind):
+            kind = get_args(kind)[0]
+        if kind in SCALARS:
+            assert known[name].cpp_type in SCALARS[kind], name
+        elif kind in MESSAGES:
+            assert of is MESSAGES[kind].DESCRIPTOR, name
+        else:
+            assert known[name].enum_type.name == kind.__name__, name
+        if cls.__module__ == config.__name__ and kind is int:
+            is_short = known[name].cpp_type == Field.CPPTYPE_UINT32
+            assert is_short == f".{name}".endswith(messages._UINT32)
+
+
+@pytest.mark.parametrize("cls", choices.Choice.__subclasses__(), ids=lambda cls: cls.__name__)
+def test_enum_has_every_choice(cls: Any) -> None:
     modules = (method_pb2, tensor_pb2, service_pb2)
-    (module,) = (each for each in modules if hasattr(each, name))
-    descriptor = getattr(module, name).DESCRIPTOR
-    prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")
-    assert [v.name for v in descriptor.values[1:]] == [prefix + c.name for c in cls]
+    (module,) = (each for each in modules if hasattr(each, cls.__name__))
+    names = [value.name for value in getattr(module, cls.__name__).DESCRIPTOR.values]
+    assert names[1:] == [messages.choice_name("", choice, cls) for choice in cls]
     assert all(c.value == c.name.lower() for c in cls)
 
 
+@pytest.mark.parametrize("cls", [TensorRole, DType])
+def test_numbers_of_tensors_are_the_contracts(cls: Any) -> None:
+    prefix = {TensorRole: ROLE_PREFIX, DType: DTYPE_PREFIX}[cls]
+    known = getattr(tensor_pb2, cls.__name__)
+    assert dict(known.items()) == {prefix + each.name: each.value for each in cls}
+
+
+def sent(method: cw.Method) -> method_pb2.Method:
+    """Returns what a server gets."""
+    return framing.to_request({"method": messages.method_to_message(method)}).method
+
+
 def test_config_goes_there_and_back() -> None:
-    message = messages.method_to_proto(FULL).config
+    message = sent(FULL).config
     assert message.importance_weight.HasField("after_rule")
     assert not message.rules[0].HasField("lower")
-    assert messages.from_proto(message, cw.CorrectionConfig) == FULL
-    assert messages.from_proto(method_pb2.CorrectionConfig(), cw.CorrectionConfig) == (
-        cw.CorrectionConfig()
+    for read, expected in ((message, FULL), (method_pb2.CorrectionConfig(), cw.CorrectionConfig())):
+        assert messages.from_message(cw.CorrectionConfig, framing.to_json(read)) == expected
+
+
+def test_absent_and_unknown_values_are_read() -> None:
+    """Those of an older server, and of a newer one."""
+    read = messages.from_message
+    assert read(result.Timing, {}) == cw.Timing(0.0, 0.0, 0.0, 0.0)
+    assert read(result.StalenessBucket, {"first": "9"}) == cw.StalenessBucket(9, None, 0, 0.0, 0.0)
+    assert read(info.ServerInfo, {"more": 1}).limits is None
+    assert read(info.Device, {"uuid": "AP8=", "memoryBytes": str(2**63)}) == info.Device(
+        0, "", 2**63, b"\x00\xff"
     )
+    rule = read(cw.RejectionRule, {"estimator": "ESTIMATOR_K3", "effect": 99})
+    assert (rule.estimator, rule.effect, rule.condition) == (cw.Estimator.K3, "99", None)
 
 
 def test_empty_config_is_a_method() -> None:
-    assert messages.method_to_proto(cw.CorrectionConfig()).WhichOneof("method") == "config"
+    assert sent(cw.CorrectionConfig()).WhichOneof("method") == "config"
 
 
 def test_choices_may_be_text() -> None:
     weight = cw.ImportanceWeight(ratio_source="old_rollout", level="token", bound="none")  # type: ignore[arg-type]
-    message = messages.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+    message = sent(cw.CorrectionConfig(importance_weight=weight))
     assert message.config.importance_weight.level == method_pb2.LEVEL_TOKEN
     assert f"{cw.Level.TOKEN}" == "token"
 
@@ -101,28 +174,28 @@ def test_unknown_choice_names_field_and_choices(wrong: Any) -> None:
         ratio_source=cw.RatioSource.OLD_ROLLOUT, level=wrong, bound=cw.Bound.NONE
     )
     with pytest.raises(ValueError, match=r"method\.importance_weight\.level .*token, sequence"):
-        messages.method_to_proto(cw.CorrectionConfig(importance_weight=weight))
+        messages.method_to_message(cw.CorrectionConfig(importance_weight=weight))
 
 
 def test_wrong_types_name_the_field() -> None:
     with pytest.raises(TypeError, match=r"method\.rules\[0\] must be a RejectionRule"):
-        messages.method_to_proto(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
+        messages.method_to_message(cw.CorrectionConfig(rules=[FULL.importance_weight]))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="method must be"):
-        messages.method_to_proto({"rollout_is": "token"})  # type: ignore[arg-type]
+        messages.method_to_message({"rollout_is": "token"})  # type: ignore[arg-type]
     penalty = cw.KlPenalty(estimator=cw.KlEstimator.K1, coefficient="big")  # type: ignore[arg-type]
     with pytest.raises(
         TypeError, match=r"method\.kl_penalty\.coefficient must be a number, not str"
     ):
-        messages.method_to_proto(cw.CorrectionConfig(kl_penalty=penalty))
+        messages.method_to_message(cw.CorrectionConfig(kl_penalty=penalty))
     with pytest.raises(TypeError, match=r"method\.parameters\[upper\] must be a number, not str"):
-        messages.method_to_proto(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
+        messages.method_to_message(cw.Preset("token_tis", upper="3"))  # type: ignore[arg-type]
 
 
 def test_presets() -> None:
-    assert messages.method_to_proto("token_tis").preset == method_pb2.Preset(name="token_tis")
+    assert sent("token_tis").preset == method_pb2.Preset(name="token_tis")
     preset = cw.Preset("token_tis", upper=np.float32(3), name=1)
     assert preset == cw.Preset("token_tis", upper=3.0, name=1)
-    message = messages.method_to_proto(preset).preset
+    message = sent(preset).preset
     assert dict(message.parameters) == {"upper": 3.0, "name": 1.0}
 
 
@@ -131,14 +204,15 @@ def test_presets_with_a_loss() -> None:
         "token_tis", upper=3.0, policy_loss=FULL.policy_loss, kl_penalty=FULL.kl_penalty
     )
     assert preset != cw.Preset("token_tis", upper=3.0)
-    message = messages.method_to_proto(preset).preset
+    message = sent(preset).preset
     assert dict(message.parameters) == {"upper": 3.0}
-    assert messages.from_proto(message.policy_loss, cw.PolicyLoss) == FULL.policy_loss
-    assert messages.from_proto(message.kl_penalty, cw.KlPenalty) == FULL.kl_penalty
+    read = framing.to_json(message)
+    assert messages.field(cw.CorrectionConfig, "policy_loss", read) == FULL.policy_loss
+    assert messages.field(cw.CorrectionConfig, "kl_penalty", read) == FULL.kl_penalty
     with pytest.raises(TypeError, match=r"method\.kl_penalty must be a KlPenalty, not float"):
-        messages.method_to_proto(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
+        messages.method_to_message(cw.Preset("token_tis", kl_penalty=0.1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"method\.policy_loss\.surrogate must be one of ppo_clip"):
-        messages.method_to_proto(
+        messages.method_to_message(
             cw.Preset(
                 "token_tis",
                 policy_loss=cw.PolicyLoss(
@@ -161,9 +235,7 @@ def test_dialect_block_keeps_types() -> None:
         listed=(1, "a", [None]),
         nested=MappingProxyType({"deep": {}}),
     )
-    message = messages.method_to_proto(
-        cw.Dialect("verl", block, ignore_unknown_fields=True)
-    ).dialect
+    message = sent(cw.Dialect("verl", block, ignore_unknown_fields=True)).dialect
     assert message.system == "verl"
     assert message.ignore_unknown_fields
     assert json_format.MessageToDict(message.block) == {
@@ -176,7 +248,7 @@ def test_dialect_block_keeps_types() -> None:
         "listed": [1.0, "a", [None]],
         "nested": {"deep": {}},
     }
-    assert messages.method_to_proto(cw.Dialect("verl")).dialect.HasField("block")
+    assert sent(cw.Dialect("verl")).dialect.HasField("block")
 
 
 @pytest.mark.parametrize(
@@ -190,4 +262,4 @@ def test_dialect_block_keeps_types() -> None:
 )
 def test_dialect_block_refuses_by_path(block: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        messages.method_to_proto(cw.Dialect("verl", block))
+        messages.method_to_message(cw.Dialect("verl", block))

@@ -13,7 +13,8 @@ from sample import BATCH, answer, correct
 
 import counterweight_rl as cw
 import counterweight_rl.aio
-from counterweight_rl.transport import fallback
+from counterweight_rl.arrays import framing
+from counterweight_rl.transport import fallback, unary
 
 AWAY = failing(grpc.StatusCode.UNAVAILABLE, "away", retry_info(1))
 FULL = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_info(1))
@@ -29,9 +30,9 @@ class FakeLibrary:
         pass
 
     def run(self, call: Any, timeout: float | None, stop: Any) -> cw.Result[Any]:
-        response = answer(call.correction.request(), None)
+        response = answer(framing.to_request(call.correction.request()), None)
         response.numerics_version = self.numerics_version
-        result: cw.Result[Any] = call.decode(response.SerializeToString())
+        result: cw.Result[Any] = unary.decode(call.correction, response.SerializeToString())
         return result
 
     def end_calls(self) -> None:

@@ -64,10 +64,7 @@ def sent(spans: Any) -> list[tuple[int, ...]]:
         version_spans=spans,
     )
     assert call.correction is not None
-    return [
-        (span.sequence, span.start, span.end, span.policy_version)
-        for span in call.correction.head.version_spans
-    ]
+    return [tuple(span.values()) for span in call.correction.head["version_spans"]]
 
 
 @pytest.mark.parametrize("place", [list, in_completion, in_meta_info, in_endpoint])

@@ -14,20 +14,20 @@ import numpy as np
 from counterweight_rl.arguments import INT64, int_list, integer
 from counterweight_rl.arrays import cuda, wire
 from counterweight_rl.arrays.device_array import DeviceArray, stream_of
-from counterweight_rl.arrays.encoding import MASK, ROLE_PREFIX, Input, to_wire
+from counterweight_rl.arrays.encoding import MASK, Input, to_wire
 from counterweight_rl.arrays.interop import ArrayT, adopt, check_kinds, is_torch
 from counterweight_rl.arrays.nested import Nested, unnest
 from counterweight_rl.arrays.pinned import Transfers
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import DType, TensorRole
 from counterweight_rl.errors import Violation, refuse
 
 _ADVANTAGES = "advantages"
-_REAL = (tensor_pb2.D_TYPE_F32, np.dtype("<f4"))
-_REASONS = (tensor_pb2.D_TYPE_U16, np.dtype("<u2"))
+_REAL = (DType.F32, np.dtype("<f4"))
+_REASONS = (DType.U16, np.dtype("<u2"))
 OUTPUT_DTYPES: dict[str, tuple[int, np.dtype[Any]]] = {
     "weights": _REAL,
     "gradient": _REAL,
-    "keep_mask": (tensor_pb2.D_TYPE_U8, np.dtype("u1")),
+    "keep_mask": (DType.U8, np.dtype("u1")),
     "token_reasons": _REASONS,
     "sequence_reasons": _REASONS,
 }
@@ -52,7 +52,7 @@ class Batch(Generic[ArrayT]):
             answers get. Else None.
     """
 
-    layout: tensor_pb2.Layout
+    layout: Mapping[str, Any]
     inputs: list[Input]
     response_mask: ArrayT
     num_sequences: int
@@ -158,17 +158,15 @@ def read_batch(
         violations.append(Violation("padded_length", "is only for the packed layout"))
     if violations:
         raise refuse(violations)
-    layout = tensor_pb2.Layout()
     if lengths is None:
         num_sequences = int(response_mask.shape[0])
-        layout.padded.num_sequences = num_sequences
-        layout.padded.length = int(response_mask.shape[1])
+        shape = {"num_sequences": num_sequences, "length": int(response_mask.shape[1])}
+        layout: dict[str, Any] = {"padded": shape}
     else:
         num_sequences = len(lengths)
-        layout.packed.sequence_lengths.extend(lengths)
-        layout.packed.SetInParent()
+        layout = {"packed": {"sequence_lengths": lengths}}
         if padded_length is not None:
-            layout.packed.padded_length = padded_length
+            layout["packed"]["padded_length"] = padded_length
     transfers = Transfers()
     tensors = [to_wire(name, array, transfers) for name, array in arrays.items()]
     transfers.wait()
@@ -192,7 +190,7 @@ def read_batch(
 
 def role_name(role: int) -> str:
     """Returns the name of a role's argument or output: "weights" for TENSOR_ROLE_WEIGHTS."""
-    return str(tensor_pb2.TensorRole.Name(role)).removeprefix(ROLE_PREFIX).lower()
+    return TensorRole(role).name.lower()
 
 
 def _is_ambiguous(advantages: Any, mask: Any, lengths: list[int] | None) -> bool:

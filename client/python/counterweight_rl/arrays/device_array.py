@@ -14,19 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from counterweight_rl.arrays import wire
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import DType
 from counterweight_rl.errors import Violation, refuse
 
 _CUDA = 2  # DLPack's kDLCUDA
 _DEFAULT_STREAM = 1  # of both interfaces: the legacy default stream
-_MASK_DTYPES = {"|b1": tensor_pb2.D_TYPE_U8, "|u1": tensor_pb2.D_TYPE_U8}
+_MASK_DTYPES = {"|b1": DType.U8, "|u1": DType.U8}
 _REAL_DTYPES = {
-    "<f4": tensor_pb2.D_TYPE_F32,
-    "<f2": tensor_pb2.D_TYPE_F16,
-    "bfloat16": tensor_pb2.D_TYPE_BF16,
+    "<f4": DType.F32,
+    "<f2": DType.F16,
+    "bfloat16": DType.BF16,
 }
-_VERSION_DTYPES = {"<i4": tensor_pb2.D_TYPE_I32}
+_VERSION_DTYPES = {"<i4": DType.I32}
 # DLPack's type codes with bits.
 _DLPACK_DTYPES = {
     (2, 32): "<f4",
@@ -100,10 +99,6 @@ class ForeignTensor:
     def num_bytes(self) -> int:
         """The tensor's size on the wire."""
         return self.array.num_bytes
-
-    def head(self) -> tensor_pb2.Tensor:
-        """The message without the bytes."""
-        return wire.WireTensor(self.role, self.dtype, memoryview(b"")).head()
 
     def to_host(self, transfers: object = None) -> Any:
         """Refuses: only the array's own library could copy it.

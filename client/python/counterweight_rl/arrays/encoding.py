@@ -14,7 +14,7 @@ from counterweight_rl.arrays.device_array import DeviceArray, ForeignTensor, to_
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.arrays.torch_kinds import flat_bytes
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import DType, TensorRole
 from counterweight_rl.errors import Violation, refuse
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MASK = "response_mask"
 VERSIONS = "policy_versions"
-ROLE_PREFIX = "TENSOR_ROLE_"
 _INT32 = np.iinfo(np.int32)
 
 
@@ -47,10 +46,6 @@ class DeviceTensor:
         """The tensor's size on the wire."""
         return int(self.flat.numel())
 
-    def head(self) -> tensor_pb2.Tensor:
-        """Returns the message without the bytes."""
-        return wire.WireTensor(self.role, self.dtype, memoryview(b"")).head()
-
     def to_host(self, transfers: Transfers) -> wire.WireTensor:
         """Returns a copy on the host, complete after ``transfers.wait()``."""
         array = transfers.to_host(self.flat).numpy()
@@ -68,7 +63,7 @@ def to_wire(name: str, array: Any, transfers: Transfers) -> Input:
         TypeError: A dtype that the wire does not carry.
         InvalidRequestError: A mask has other values than 0 and 1 and a dtype that is converted.
     """
-    role = tensor_pb2.TensorRole.Value(ROLE_PREFIX + name.upper())
+    role = TensorRole[name.upper()]
     if isinstance(array, DeviceArray):
         known = {MASK: "mask", VERSIONS: "versions"}.get(name, "real")
         return to_foreign(name, role, array, known)
@@ -94,21 +89,21 @@ def _numpy_real(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[An
             f"{name} must be float32, float16 or float64 (sent as float32), not {array.dtype}"
         )
     if array.dtype.itemsize == 2:
-        return tensor_pb2.D_TYPE_F16, np.ascontiguousarray(array, "<f2")
+        return DType.F16, np.ascontiguousarray(array, "<f2")
     # Numbers beyond float32 become infinity, which the non-finite policy handles without a warning.
     with np.errstate(over="ignore"):
-        return tensor_pb2.D_TYPE_F32, np.ascontiguousarray(array, "<f4")
+        return DType.F32, np.ascontiguousarray(array, "<f4")
 
 
 def _numpy_mask(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
     if array.dtype == np.bool_ or array.dtype == np.uint8:
         # The server checks that bytes are 0 or 1.
-        return tensor_pb2.D_TYPE_U8, np.ascontiguousarray(array).view(np.uint8)
+        return DType.U8, np.ascontiguousarray(array).view(np.uint8)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be boolean, integer or floating, not {array.dtype}")
     if not ((array == 0) | (array == 1)).all():
         raise refuse([Violation(name, "must hold only 0 and 1")])
-    return tensor_pb2.D_TYPE_U8, np.ascontiguousarray(array, np.uint8)
+    return DType.U8, np.ascontiguousarray(array, np.uint8)
 
 
 def _numpy_versions(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
@@ -116,7 +111,7 @@ def _numpy_versions(name: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArra
         raise TypeError(f"{name} must be integers, not {array.dtype}")
     if array.dtype.itemsize > 4 or array.dtype == np.uint32:
         _check_range(name, bool(((array < _INT32.min) | (array > _INT32.max)).any()))
-    return tensor_pb2.D_TYPE_I32, np.ascontiguousarray(array, "<i4")
+    return DType.I32, np.ascontiguousarray(array, "<i4")
 
 
 def _check_range(name: str, has_others: bool) -> None:
@@ -127,10 +122,10 @@ def _check_range(name: str, has_others: bool) -> None:
 def _torch_real(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
     torch = sys.modules["torch"]
     dtypes = {
-        torch.float32: tensor_pb2.D_TYPE_F32,
-        torch.float64: tensor_pb2.D_TYPE_F32,
-        torch.float16: tensor_pb2.D_TYPE_F16,
-        torch.bfloat16: tensor_pb2.D_TYPE_BF16,
+        torch.float32: DType.F32,
+        torch.float64: DType.F32,
+        torch.float16: DType.F16,
+        torch.bfloat16: DType.BF16,
     }
     if tensor.dtype not in dtypes:
         raise TypeError(
@@ -150,7 +145,7 @@ def _torch_mask(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
         if not bool(((tensor == 0) | (tensor == 1)).all()):
             raise refuse([Violation(name, "must hold only 0 and 1")])
         tensor = tensor.to(torch.uint8)
-    return tensor_pb2.D_TYPE_U8, tensor
+    return DType.U8, tensor
 
 
 def _torch_versions(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
@@ -159,7 +154,7 @@ def _torch_versions(name: str, tensor: torch.Tensor) -> tuple[int, torch.Tensor]
         raise TypeError(f"{name} must be integers, not {tensor.dtype}")
     if tensor.dtype == torch.int64:
         _check_range(name, bool(((tensor < _INT32.min) | (tensor > _INT32.max)).any()))
-    return tensor_pb2.D_TYPE_I32, tensor.to(torch.int32)
+    return DType.I32, tensor.to(torch.int32)
 
 
 _REAL = ("rollout_log_probs", "old_log_probs", "current_log_probs", "ref_log_probs", "advantages")

@@ -12,7 +12,7 @@ from counterweight_rl.arrays.batch import OUTPUT_DTYPES, Batch, role_name
 from counterweight_rl.arrays.interop import is_torch
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.arrays.torch_kinds import flat_bytes
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.arrays.wire import AnswerTensor
 
 
 class OutputArray:
@@ -136,14 +136,14 @@ class OutputArray:
 
 
 def make_output_array(
-    head: tensor_pb2.Tensor, batch: Batch[Any], destination: Any, transfers: Transfers
+    tensor: AnswerTensor, batch: Batch[Any], destination: Any, transfers: Transfers
 ) -> OutputArray:
     """Returns the array for an answer's tensor.
 
     Raises:
         ValueError: An unknown output, or another dtype than its role's.
     """
-    name = role_name(head.role)
-    if OUTPUT_DTYPES.get(name, (None,))[0] != head.dtype:
-        raise ValueError(f"unexpected output {name} of dtype {head.dtype}")
+    name = role_name(tensor.role)
+    if OUTPUT_DTYPES.get(name, (None,))[0] != tensor.dtype:
+        raise ValueError(f"unexpected output {name} of dtype {tensor.dtype}")
     return OutputArray(name, batch, destination, transfers)

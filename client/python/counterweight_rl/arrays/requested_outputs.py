@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.config import Dialect, Method
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import TensorRole
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.suggestions import did_you_mean
 
@@ -15,11 +15,11 @@ _LOSS = "loss"
 OUTPUT_ROLES = {
     role_name(role): role
     for role in (
-        tensor_pb2.TENSOR_ROLE_WEIGHTS,
-        tensor_pb2.TENSOR_ROLE_KEEP_MASK,
-        tensor_pb2.TENSOR_ROLE_TOKEN_REASONS,
-        tensor_pb2.TENSOR_ROLE_SEQUENCE_REASONS,
-        tensor_pb2.TENSOR_ROLE_GRADIENT,
+        TensorRole.WEIGHTS,
+        TensorRole.KEEP_MASK,
+        TensorRole.TOKEN_REASONS,
+        TensorRole.SEQUENCE_REASONS,
+        TensorRole.GRADIENT,
     )
 }
 """The role of each output that is an array."""
@@ -39,7 +39,7 @@ class RequestedOutputs:
         keep_mask: Whether the caller selected the keep mask.
     """
 
-    roles: Sequence[tensor_pb2.TensorRole]
+    roles: Sequence[TensorRole]
     compute_loss: bool
     keep_mask: bool = True
 
@@ -96,7 +96,5 @@ def read_outputs(
     roles = [OUTPUT_ROLES[name] for name in names if name != _LOSS]
     if not roles:
         # An empty list would select the server's default, which is several; this is the smallest.
-        return RequestedOutputs(
-            [tensor_pb2.TENSOR_ROLE_KEEP_MASK], compute_loss=True, keep_mask=False
-        )
+        return RequestedOutputs([TensorRole.KEEP_MASK], compute_loss=True, keep_mask=False)
     return RequestedOutputs(roles, compute_loss=_LOSS in names)

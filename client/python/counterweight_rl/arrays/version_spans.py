@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from counterweight_rl.arguments import int_list, integer, items, shown, text
-from counterweight_rl.contract import correction_service_pb2 as service_pb2
 from counterweight_rl.errors import Violation, refuse
 
 Span = tuple[int, int, int, int]
@@ -52,13 +51,12 @@ def spans_of(
     return _spans("completions", items("completions", completions, "a sequence"), order, offset)
 
 
-def add_spans(spans: Any, num_sequences: int, head: service_pb2.CorrectRequest) -> None:
-    """Adds the spans to the request; the server checks their numbers.
+def read_spans(spans: Any, num_sequences: int) -> list[dict[str, int]]:
+    """Returns the messages of the spans; the server checks their numbers.
 
     Args:
         spans: Of four integers, or of ``spans_of`` the first argument.
         num_sequences: Rows of the batch.
-        head: The request.
 
     Raises:
         TypeError: They are neither.
@@ -75,10 +73,7 @@ def add_spans(spans: Any, num_sequences: int, head: service_pb2.CorrectRequest) 
         read = _spans(name, rows, None, 0)
     else:
         read = [_numbers(f"{name}[{i}]", row) for i, row in enumerate(rows)]
-    for span in read:
-        message = head.version_spans.add()
-        for field, value in zip(_FIELDS, span, strict=True):
-            setattr(message, field, value)
+    return [dict(zip(_FIELDS, span, strict=True)) for span in read]
 
 
 def _is_row(row: Any) -> bool:

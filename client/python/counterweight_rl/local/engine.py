@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from counterweight_rl import calls
@@ -11,8 +11,6 @@ from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.encoding import DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
-from counterweight_rl.contract import correction_service_pb2 as pb
-from counterweight_rl.contract.wire_format import prefix
 from counterweight_rl.correction import Correction, reading
 from counterweight_rl.errors import (
     CounterweightError,
@@ -20,7 +18,7 @@ from counterweight_rl.errors import (
     from_code,
     read_bad_request,
 )
-from counterweight_rl.local import library
+from counterweight_rl.local import json_form, library
 from counterweight_rl.local.placing import STOP, Placing, place
 from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.target import LocalTarget
@@ -77,7 +75,8 @@ class Engine:
             max_sequences=target.max_sequences,
         )
         if self._library.cw_open(ctypes.byref(options), ctypes.byref(self._handle)):
-            raise self._failure(None, Sent())
+            # Options have no form, so violations are protobuf's bytes.
+            raise self._failure(None, Sent(), lambda text: read_bad_request(memoryview(text)))
         # Only cw_correct returns the sums that are published.
         self.prepared = (
             PreparedCalls(self._library, self._handle, lambda: self._failure(None, Sent()))
@@ -101,15 +100,16 @@ class Engine:
         if call.correction is not None:
             result: Any = self._correct(call.correction, timeout, stop)
             return result  # type: ignore[no-any-return]
+        assert call.read is not None
         functions = {
             "ListMethods": self._library.cw_list_methods,
             "GetServerInfo": self._library.cw_server_info,
         }
         answer = ctypes.POINTER(library.Answer)()
-        if functions[call.rpc](self._handle, library.PROTOBUF, ctypes.byref(answer)):
+        if functions[call.rpc](self._handle, library.JSON, ctypes.byref(answer)):
             raise self._failure(call.request_id, Sent())
         try:
-            return call.read(answer.contents.message.copy())
+            return call.read(json_form.load(answer.contents.message.copy()))
         finally:
             self._library.cw_free(answer)
 
@@ -125,13 +125,12 @@ class Engine:
             tensors = list(batch.inputs)
             places = [_on_device(tensor) for tensor in tensors]
         inputs = (library.Bytes * len(places))(*(library.Bytes(b, e - b) for b, e in places))
-        heads = [_head(tensor.role, tensor.dtype) for tensor in tensors]
-        message = b"".join([correction.head.SerializeToString(), *heads])
+        message = json_form.dump(correction.request())
         answer = ctypes.POINTER(library.Answer)()
         with Placing(correction, places, on_device=stream is not None) as placing:
             request = library.Request(
                 struct_size=_REQUEST_BYTES,
-                format=library.PROTOBUF,
+                format=library.JSON,
                 message=library.bytes_of(message),
                 tensors=inputs,
                 num_tensors=len(places),
@@ -149,8 +148,8 @@ class Engine:
             if placing.failure is not None:
                 raise placing.failure
             if code:
-                raise self._failure(correction.head.request_id, correction.sent)
-            with reading(correction.head.request_id):
+                raise self._failure(correction.head["request_id"], correction.sent)
+            with reading(correction.head["request_id"]):
                 result = placing.result(answer.contents)
             if self._publisher is not None:
                 self._publish(answer, self._publisher)
@@ -165,22 +164,20 @@ class Engine:
         elif sums.size:
             publisher.put(sums.copy())
 
-    def _failure(self, request_id: str | None, sent: Sent) -> CounterweightError:
-        """The error of this thread's last call."""
+    def _failure(
+        self,
+        request_id: str | None,
+        sent: Sent,
+        read: Callable[[bytes], list[tuple[str, str]]] = json_form.violations_of,
+    ) -> CounterweightError:
+        """The error of this thread's last call, whose violations ``read`` understands."""
         error = self._library.cw_last_error().contents
         code = CODES[error.code]
         if code is StatusCode.CANCELLED:
             return client_closed(request_id)
-        fields = read_bad_request(memoryview(error.violations.copy()))
+        fields = read(error.violations.copy())
         message = error.message.decode("utf-8", "replace")
         return from_code(code, message, fields, request_id=request_id, sent=sent)
-
-
-@functools.cache
-def _head(role: int, dtype: int) -> bytes:
-    """A tensor without data as an entry of a request that is serialized already."""
-    body = wire.WireTensor(role, dtype, memoryview(b"")).head().SerializeToString()
-    return prefix(pb.CorrectRequest.TENSORS_FIELD_NUMBER, len(body)) + body
 
 
 def _on_device(tensor: Input) -> tuple[int, int]:

@@ -19,8 +19,8 @@ ENTRY_POINTS = "counterweight_rl.library"
 library: functions without arguments that return its file."""
 _NAME = "libcounterweight.so"
 _ABI_VERSION = 1
-PROTOBUF = 0
-"""The form of requests and answers."""
+PROTOBUF, JSON = 0, 1
+"""The forms of requests and answers."""
 HOST, CUDA = 0, 1
 """The memory of a request's tensors and outputs."""
 LOSS, TOKENS, NON_FINITE_TOKENS, POSITIVE_LOG_PROBS, DECODE_SECONDS = range(5)

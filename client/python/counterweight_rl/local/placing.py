@@ -11,7 +11,7 @@ from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
 from counterweight_rl.correction import Answer, Correction
-from counterweight_rl.local import library
+from counterweight_rl.local import json_form, library
 from counterweight_rl.local.device_outputs import ForeignOutput, TorchOutput, device_output
 from counterweight_rl.result import Result
 
@@ -71,7 +71,9 @@ class Placing:
 
     def result(self, answer: library.Answer) -> Result[Any]:
         """The Result of an answer; the answer's own memory is not needed any more."""
-        read = Answer(self._correction, answer.message.copy(), self._outputs)
+        response = json_form.load(answer.message.copy())
+        tensors = json_form.tensors_of(response)
+        read = Answer(self._correction, response, tensors, self._outputs)
         for i, output in enumerate(read.outputs):
             if output.name in self._outputs:
                 output.finish()

@@ -8,11 +8,10 @@ import uuid
 import weakref
 from typing import Any
 
-from counterweight_rl import translation
 from counterweight_rl.arrays.batch import role_name
-from counterweight_rl.contract import correction_service_pb2 as pb
-from counterweight_rl.correction import Correction
-from counterweight_rl.local import library
+from counterweight_rl.correction import Correction, attribute
+from counterweight_rl.local import json_form, library
+from counterweight_rl.messages import Message
 from counterweight_rl.result import Result, RuleSummary, Timing
 
 # cw_batch.
@@ -40,10 +39,10 @@ class Plan:
         Raises:
             ValueError: The library refuses it.
         """
-        message = correction.request().SerializeToString()
+        message = json_form.dump(correction.request())
         request = library.Request(
             struct_size=ctypes.sizeof(library.Request),
-            format=library.PROTOBUF,
+            format=library.JSON,
             message=library.bytes_of(message),
         )
         self._functions = functions
@@ -62,12 +61,11 @@ class Plan:
         self._first_metric = signature.num_numbers - signature.num_metrics
         self._timeout_seconds = 0.0 if timeout is None else max(timeout, library.SHORTEST_SECONDS)
         described = self._describe(self.numbers())
-        self._warnings = _warnings(described)
         self._fixed = {
-            "numerics_version": described.numerics_version,
-            "backend": described.backend,
-            "staleness": None,
+            name: attribute(described, name)
+            for name in ("numerics_version", "backend", "staleness")
         }
+        self._warnings = attribute(described, "warnings")
         self._no_inputs = _NO_INPUTS[len(self.inputs) :]
         self._no_outputs = _NO_OUTPUTS[len(self.outputs) :]
 
@@ -149,7 +147,7 @@ class Plan:
         if name == "warnings":
             if not numbers[library.POSITIVE_LOG_PROBS]:
                 return self._warnings
-            return _warnings(self._describe(numbers))
+            return attribute(self._describe(numbers), "warnings")
         if name == "non_finite_tokens":
             return int(numbers[library.NON_FINITE_TOKENS])
         if name == "timing":
@@ -157,12 +155,12 @@ class Plan:
             return Timing(decode, 0.0, compute, encode)
         return uuid.uuid4().hex  # request_id
 
-    def _describe(self, numbers: Any) -> pb.CorrectResponse:
+    def _describe(self, numbers: Any) -> Message:
         answer = ctypes.POINTER(library.Answer)()
-        if self._functions.cw_describe(self._plan, numbers, library.PROTOBUF, ctypes.byref(answer)):
+        if self._functions.cw_describe(self._plan, numbers, library.JSON, ctypes.byref(answer)):
             raise ValueError("the library does not describe a run")
         try:
-            return pb.CorrectResponse.FromString(answer.contents.message.copy())
+            return json_form.load(answer.contents.message.copy())
         finally:
             self._functions.cw_free(answer)
 
@@ -179,10 +177,6 @@ class Late:
     def __call__(self, name: str) -> Any:
         """Returns the attribute."""
         return self._plan.read(name, self._numbers)
-
-
-def _warnings(response: pb.CorrectResponse) -> tuple[str, ...]:
-    return tuple(translation.warning(text) for text in response.warnings)
 
 
 def _is_absent(number: float) -> bool:

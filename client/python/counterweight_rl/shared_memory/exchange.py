@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import framing
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES
 from counterweight_rl.arrays.cuda import NotExportableError
 from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.device_output_array import DeviceOutputArray
-from counterweight_rl.arrays.encoding import ROLE_PREFIX, DeviceTensor, Input
+from counterweight_rl.arrays.encoding import DeviceTensor, Input
 from counterweight_rl.arrays.interop import addresses
 from counterweight_rl.arrays.output_array import OutputArray
 from counterweight_rl.arrays.pinned import Transfers
+from counterweight_rl.arrays.requested_outputs import OUTPUT_ROLES
 from counterweight_rl.arrays.wire import ELEMENT_BYTES
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import TensorRole
 from counterweight_rl.correction import Answer, Correction, reading
 from counterweight_rl.errors import CounterweightError, DeadlineError, InvalidRequestError
 from counterweight_rl.result import Result
@@ -104,7 +107,7 @@ class Exchange:
             UnusableError: The batch must take another transport.
             DeadlineError: The server does not answer in time.
         """
-        request = self._correction.request()
+        request = framing.to_request(self._correction.request())
         for tensor, place in zip(request.tensors, self._inputs, strict=True):
             if place is not None:
                 tensor.shared_memory.CopyFrom(place.describe(self._handle(place.region)))
@@ -113,7 +116,7 @@ class Exchange:
         }
         for name, shared in self._sent.items():
             request.destinations.add(
-                role=ROLE_PREFIX + name.upper(),
+                role=tensor_pb2.TensorRole.Name(OUTPUT_ROLES[name]),
                 dtype=tensor_pb2.DType.Name(OUTPUT_DTYPES[name][0]),
                 shared_memory=shared,
             )
@@ -127,13 +130,14 @@ class Exchange:
             CounterweightError: The answer is unreadable.
         """
         self._waits = False
-        with reading(self._correction.head.request_id):
-            answer = Answer(self._correction, message, self._in_place)
-            for output, tensor in zip(answer.outputs, answer.tensors, strict=True):
-                if not tensor.head.HasField("shared_memory"):
+        with reading(self._correction.head["request_id"]):
+            response, tensors = framing.decode_answer(message)
+            answer = Answer(self._correction, response, tensors, self._in_place)
+            for output, tensor in zip(answer.outputs, tensors, strict=True):
+                if tensor.shared_memory is None:
                     output.fill(tensor.data)
                     continue
-                if tensor.head.shared_memory != self._sent.get(output.name):
+                if tensor.shared_memory != self._sent.get(output.name):
                     raise ValueError(f"{output.name} is in memory that it was not given")
                 if output.name in self._in_place:
                     output.finish()
@@ -197,7 +201,7 @@ class Exchange:
         try:
             yield
         except DeadlineError as late:
-            late.request_id = self._correction.head.request_id
+            late.request_id = self._correction.head["request_id"]
             raise
 
     def _find_input(self, tensor: Input) -> Place | None:
@@ -245,7 +249,7 @@ class Exchange:
     def _place_outputs(self) -> None:
         correction = self._correction
         # There is no gradient by log-probs that were not given.
-        current = tensor_pb2.TENSOR_ROLE_CURRENT_LOG_PROBS
+        current = TensorRole.CURRENT_LOG_PROBS
         may_have_gradient = any(tensor.role == current for tensor in correction.batch.inputs)
         sizes: dict[str, int] = {}
         for name in correction.requested.answered:

@@ -51,7 +51,7 @@ class Background:
             pool = self._connection.pool_of(call.correction.num_bytes)
             stays = self._connection.computes_on_device
             correction, release = snapshot(call.correction, pool, on_device=stays)
-            call = replace(call, decode=correction.read, correction=correction)
+            call = replace(call, correction=correction)
             return self._started(lambda: self._connection.run(call), call.request_id, release)
         except Exception as error:
             release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -12,7 +13,7 @@ import grpc
 import grpc.aio
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction, reading
+from counterweight_rl.correction import Correction
 from counterweight_rl.errors import (
     CounterweightError,
     DeadlineError,
@@ -26,6 +27,7 @@ from counterweight_rl.shared_memory.exchange import Exchange
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.status import StatusCode
+from counterweight_rl.transport import unary
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
@@ -167,7 +169,7 @@ class Connection:
     async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
-            return call.read(await self._send(call.rpc, call.request, attempts.remaining()))
+            return unary.read(call, await self._send(call.rpc, b"", attempts.remaining()))
         num_bytes = correction.num_bytes
         if self._router.asks(num_bytes):
             await self._ask(attempts.remaining(), call.request_id)
@@ -195,9 +197,9 @@ class Connection:
             )
         elif way == "unary":
             correction.report(0)
-            answer = await self._send("Correct", correction.message(), attempts.remaining())
+            answer = await self._send("Correct", unary.encode(correction), attempts.remaining())
             correction.report(num_bytes)
-            result = correction.read(answer)
+            result = unary.decode(correction, answer)
         return result  # type: ignore[no-any-return]
 
     async def _correct_by_shared_memory(
@@ -229,8 +231,8 @@ class Connection:
                 raise
             self._router.capabilities = Capabilities()
             return
-        with reading(request_id):
-            self._router.learn(answer)
+        call = replace(calls.server_info(), request_id=request_id)
+        self._router.learn(unary.read(call, answer))
 
     async def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
         call = self._connected().unary_unary(SERVICE + rpc)
@@ -267,7 +269,7 @@ async def _beside(
             raise DeadlineError(
                 "Deadline Exceeded while the batch is placed in shared memory",
                 code=StatusCode.DEADLINE_EXCEEDED,
-                request_id=correction.head.request_id,
+                request_id=correction.head["request_id"],
             )
         return working.result()
     except BaseException:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import grpc
 
 from counterweight_rl import calls
-from counterweight_rl.correction import Correction, reading
+from counterweight_rl.correction import Correction
 from counterweight_rl.errors import (
     CounterweightError,
     InvalidRequestError,
@@ -23,6 +24,7 @@ from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.registry import UnusableError
+from counterweight_rl.transport import unary
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
 from counterweight_rl.transport.fallback import Fallback, OnUnavailable
@@ -177,7 +179,7 @@ class Connection:
         return answer  # type: ignore[no-any-return]
 
     def _send(self, rpc: str, message: bytes, timeout: float | None) -> bytes:
-        # Bytes in, bytes out: see arrays/wire.py.
+        # Bytes in, bytes out: see arrays/framing.py.
         call = self._access.channel(grpc).unary_unary(SERVICE + rpc)
         answer: bytes = call(message, timeout=timeout, metadata=self._access.metadata())
         return answer
@@ -191,7 +193,7 @@ class Connection:
     def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
-            return call.read(self._send(call.rpc, call.request, attempts.remaining()))
+            return unary.read(call, self._send(call.rpc, b"", attempts.remaining()))
         num_bytes = correction.num_bytes
         if self.router.asks(num_bytes):
             self._ask(attempts.remaining(), call.request_id)
@@ -216,9 +218,9 @@ class Connection:
             )
         elif way == "unary":
             correction.report(0)
-            answer = self._send("Correct", correction.message(), attempts.remaining())
+            answer = self._send("Correct", unary.encode(correction), attempts.remaining())
             correction.report(num_bytes)
-            result = correction.read(answer)
+            result = unary.decode(correction, answer)
         return result  # type: ignore[no-any-return]
 
     def _correct_by_shared_memory(
@@ -247,5 +249,5 @@ class Connection:
                 raise
             self.router.capabilities = Capabilities()
             return
-        with reading(request_id):
-            self.router.learn(answer)
+        call = replace(calls.server_info(), request_id=request_id)
+        self.router.learn(unary.read(call, answer))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from counterweight_rl.contract import correction_service_pb2 as pb
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.arrays import framing
 from counterweight_rl.contract.wire_format import fields, prefix, varint
 
 ADMISSION = pb.CorrectStreamResponse.ADMISSION_FIELD_NUMBER
@@ -27,9 +29,9 @@ class Chunk(NamedTuple):
     data: memoryview
 
 
-def header(request: pb.CorrectRequest) -> bytes:
+def header(request: Mapping[str, Any]) -> bytes:
     """Returns the first message up; the request's tensors have no data."""
-    return pb.CorrectStreamRequest(header=request).SerializeToString()
+    return pb.CorrectStreamRequest(header=framing.to_request(request)).SerializeToString()
 
 
 def chunk(tensor: int, offset: int, data: memoryview) -> bytes:

@@ -24,10 +24,9 @@ def identity(correction: Correction[Any]) -> Result[Any] | None:
     None if a loss is requested: without the method there is none, and 0 would be read as one.
     """
     requested = correction.requested
-    method = correction.head.method
-    config = getattr(method, method.WhichOneof("method"))
+    (config,) = correction.head["method"].values()
     has_loss = requested.compute_loss or "gradient" in requested.role_names
-    if has_loss or (hasattr(config, "policy_loss") and config.HasField("policy_loss")):
+    if has_loss or "policy_loss" in config:
         return None
     batch = correction.batch
     mask = next(
@@ -65,7 +64,7 @@ def identity(correction: Correction[Any]) -> Result[Any] | None:
         rules=(),
         non_finite_tokens=0,
         warnings=(_WARNING,),
-        request_id=correction.head.request_id,
+        request_id=correction.head["request_id"],
         numerics_version=0,
         backend=BACKEND,
         timing=Timing(0.0, 0.0, 0.0, 0.0),

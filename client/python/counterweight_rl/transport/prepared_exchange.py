@@ -6,11 +6,12 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES
 from counterweight_rl.arrays.wire import ELEMENT_BYTES
-from counterweight_rl.contract import DecodeError, tensor_pb2
-from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.correction import Correction
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.exchange import Exchange, Place

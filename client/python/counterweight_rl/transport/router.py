@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from counterweight_rl._version import __version__
-from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.errors import CounterweightError, UnavailableError
+from counterweight_rl.info import Limits, ServerInfo
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED
 from counterweight_rl.shared_memory.registry import UnusableError
@@ -51,15 +51,15 @@ class Capabilities:
     version: str = ""
 
     @staticmethod
-    def read(answer: bytes) -> Capabilities:
-        """Reads a GetServerInfoResponse; DecodeError if it is not one."""
-        info = pb.GetServerInfoResponse.FromString(answer)
+    def of(info: ServerInfo) -> Capabilities:
+        """Returns those that a server reports."""
+        limits: Limits | None = info.limits
         shares = "shared_memory" in info.features
         return Capabilities(
             "stream" in info.features,
-            info.limits.max_chunk_bytes,
+            limits.max_chunk_bytes if limits else 0,
             info.shared_memory_socket if shares else "",
-            info.limits.max_shared_memory_bytes,
+            limits.max_shared_memory_bytes if limits else 0,
             frozenset(
                 device.uuid for device in info.devices if shares and "cuda_ipc" in info.features
             ),
@@ -95,9 +95,9 @@ class Router:
         self._closed = False
         self._warned = False
 
-    def learn(self, answer: bytes) -> None:
-        """Reads a GetServerInfoResponse; DecodeError if it is not one."""
-        self.capabilities = Capabilities.read(answer)
+    def learn(self, info: ServerInfo) -> None:
+        """Takes what the server reports."""
+        self.capabilities = Capabilities.of(info)
         self.compare_versions(self.capabilities.version)
 
     def compare_versions(self, server: str) -> None:

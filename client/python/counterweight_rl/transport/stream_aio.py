@@ -44,7 +44,7 @@ async def correct_by_stream(
             while await _take(outcome, messages, download, correction):
                 pass
             correction.report(correction.num_bytes)
-        with reading(correction.head.request_id):
+        with reading(correction.head["request_id"]):
             return download.result()
     finally:
         rpc.cancel()
@@ -82,7 +82,7 @@ async def _take(
     except grpc.RpcError as error:
         await outcome.raise_instead_of(error)
         return False
-    with reading(correction.head.request_id):
+    with reading(correction.head["request_id"]):
         download.take(message)
     return True
 

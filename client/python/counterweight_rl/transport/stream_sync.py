@@ -43,7 +43,7 @@ def correct_by_stream(
     try:
         for message in rpc:
             waiting = not download.admitted
-            with reading(correction.head.request_id):
+            with reading(correction.head["request_id"]):
                 download.take(message)
             if waiting and download.admitted:
                 on_admission()
@@ -51,7 +51,7 @@ def correct_by_stream(
                 sender.go(rpc.cancel)
         sender.report(correction.num_bytes)
         if not sender.has_failed:
-            with reading(correction.head.request_id):
+            with reading(correction.head["request_id"]):
                 return download.result()
     except grpc.RpcError:
         if not sender.has_failed:

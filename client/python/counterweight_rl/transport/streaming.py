@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic
 
-from counterweight_rl.arrays import wire
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.arrays import framing, wire
 from counterweight_rl.arrays.interop import ArrayT
-from counterweight_rl.contract import correction_service_pb2 as pb
-from counterweight_rl.contract import tensor_pb2
+from counterweight_rl.contract.tensors import TensorRole
 from counterweight_rl.correction import Answer, Correction
 from counterweight_rl.result import Result
 from counterweight_rl.transport import frames
@@ -39,7 +39,7 @@ class Upload:
 
     def _chunks(self) -> Iterator[tuple[int, int, int]]:
         sizes = [tensor.data.nbytes for tensor in self._tensors]
-        mask = [t.role for t in self._tensors].index(tensor_pb2.TENSOR_ROLE_RESPONSE_MASK)
+        mask = [t.role for t in self._tensors].index(TensorRole.RESPONSE_MASK)
         num_positions = sizes[mask]
         if num_positions == 0:
             return
@@ -73,8 +73,7 @@ class Download(Generic[ArrayT]):
 
         Raises:
             InvalidRequestError: The method lacks the output of a destination.
-            ValueError: The message must not arrive now.
-            DecodeError: The bytes are not a message.
+            ValueError: The message must not arrive now, or is none.
         """
         kind, payload = frames.read(message)
         if self._summary is not None:
@@ -100,13 +99,14 @@ class Download(Generic[ArrayT]):
             raise ValueError("the stream ended before its summary came")
         for output in self._answer.outputs:
             output.finish()
-        return self._answer.result(self._summary.timing)
+        return self._answer.result(framing.to_json(self._summary.timing))
 
     def _begin(self, payload: memoryview) -> None:
         if not self.admitted or self._answer is not None:
             raise ValueError("a result came before the admission, or a second one")
-        self._answer = Answer(self._correction, payload)
-        if any(tensor.data.nbytes for tensor in self._answer.tensors):
+        response, tensors = framing.decode_answer(payload)
+        self._answer = Answer(self._correction, response, tensors)
+        if any(tensor.data.nbytes for tensor in tensors):
             raise ValueError("a tensor of the stream's result has data outside of chunks")
         self._buffers = [output.buffer() for output in self._answer.outputs]
         self._received = [0] * len(self._buffers)
@@ -133,4 +133,4 @@ class Download(Generic[ArrayT]):
         ):
             if received != buffer.nbytes:
                 raise ValueError(f"tensor {tensor} has {received} of its {buffer.nbytes} bytes")
-        self._summary = pb.StreamSummary.FromString(bytes(payload))
+        self._summary = framing.decode(pb.StreamSummary, bytes(payload))

@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from counterweight_rl import calls
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl._gen.counterweight.v1 import tensor_pb2
+from counterweight_rl.arrays import framing
 from counterweight_rl.arrays.batch import OUTPUT_DTYPES, role_name
 from counterweight_rl.arrays.encoding import MASK
 from counterweight_rl.arrays.requested_outputs import OUTPUT_ROLES
 from counterweight_rl.arrays.wire import ELEMENT_BYTES
-from counterweight_rl.contract import DecodeError, tensor_pb2
-from counterweight_rl.contract import correction_service_pb2 as pb
 from counterweight_rl.contract.wire_format import prefix, varint
 from counterweight_rl.correction import Correction, attribute
 from counterweight_rl.local.plain_calls import (
@@ -27,6 +29,7 @@ from counterweight_rl.local.plain_calls import (
     read_inputs,
     read_layout,
 )
+from counterweight_rl.messages import Message
 from counterweight_rl.result import Result
 
 _REQUEST = pb.CorrectRequest
@@ -52,10 +55,10 @@ class Template:
         """Takes an answered call of this kind."""
         tensors = correction.batch.inputs
         self.inputs = [role_name(tensor.role) for tensor in tensors]
-        self.heads = [tensor.head().SerializeToString() for tensor in tensors]
+        self.heads = [framing.tensor_head(tensor.role, tensor.dtype) for tensor in tensors]
         self.element_bytes = [ELEMENT_BYTES[tensor.dtype] for tensor in tensors]
         self.outputs = frozenset(correction.requested.arrays)
-        self.asked = [role_name(role) for role in correction.head.outputs]
+        self.asked = [role_name(role) for role in correction.head["outputs"]]
         self.answered = [
             name
             for name in correction.requested.answered
@@ -64,8 +67,7 @@ class Template:
         ]
         self._direct = [kind.is_direct(name, call[name]) for name in self.inputs]
         self._timeout = call.get("timeout")
-        rest = _REQUEST()
-        rest.CopyFrom(correction.head)
+        rest = framing.to_request(correction.head)
         rest.labels.ClearField("policy_version")
         labels = rest.labels.SerializeToString()
         has_labels = call.get("run") is not None or call.get("replica") is not None
@@ -93,7 +95,7 @@ class Template:
             return None
         request_id = call.get("request_id") or uuid.uuid4().hex
         correction = PreparedCorrection(self, call, kind, layout, request_id, arrays, addresses)
-        return calls.Call("Correct", b"", correction.read, self._timeout, request_id, correction)
+        return calls.Call("Correct", None, self._timeout, request_id, correction)
 
     def head(self, request_id: str, call: Mapping[str, Any], layout: Layout) -> list[bytes]:
         """Returns the request without tensors, in the order in which protobuf writes it."""
@@ -207,20 +209,17 @@ class PreparedCorrection(Correction[Any]):
         """Returns the request without tensors, in parts."""
         return self.template.head(self.request_id, self._call, self.layout)
 
-    def read(self, message: bytes) -> Result[Any]:
-        """Returns the Result of an answer; its numbers are made when they are read.
+    def read(self, message: bytes) -> Result[Any] | None:
+        """Returns the Result of an answer, whose numbers are made when they are read.
 
-        Raises:
-            CounterweightError: The answer is unreadable.
+        None: the answer needs judgement.
         """
         try:
-            result = self._read(message)
+            return self._read(message)
         except (ValueError, DecodeError):
-            result = None
-        return super().read(message) if result is None else result
+            return None
 
     def _read(self, message: bytes) -> Result[Any] | None:
-        """Returns None if the answer needs judgement."""
         places, end = self._find(message)
         response = pb.CorrectResponse.FromString(message[end:])
         if response.tensors or not self.takes([name for name, _ in places]):
@@ -311,23 +310,28 @@ class PreparedCorrection(Correction[Any]):
 class Late:
     """Makes the attributes of a Result that are read late."""
 
-    __slots__ = ("_response",)
+    __slots__ = ("_message", "_response")
 
     def __init__(self, response: pb.CorrectResponse) -> None:
         self._response = response
+        self._message: Message | None = None
 
     def __call__(self, name: str) -> Any:
         """Returns the attribute."""
-        return attribute(self._response, name)
+        if name == "metrics":  # which most callers read, and often nothing else
+            return dict(sorted(self._response.metrics.items()))
+        if self._message is None:
+            others = pb.CorrectResponse()
+            others.CopyFrom(self._response)
+            others.ClearField("metrics")
+            self._message = framing.to_json(others)
+        return attribute(self._message, name)
 
 
 @functools.cache
 def output_head(output: str) -> bytes:
     """Returns an output's tensor without data, as protobuf writes it."""
-    return tensor_pb2.Tensor(
-        role=tensor_pb2.TensorRole.Name(OUTPUT_ROLES[output]),
-        dtype=tensor_pb2.DType.Name(OUTPUT_DTYPES[output][0]),
-    ).SerializeToString()
+    return framing.tensor_head(OUTPUT_ROLES[output], OUTPUT_DTYPES[output][0])
 
 
 def _answer_head(output: str, size: int) -> bytes:

@@ -1,0 +1,55 @@
+"""Calls of one message up and one down."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from counterweight_rl import calls
+from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl.arrays import framing
+from counterweight_rl.correction import Answer, Correction, reading
+from counterweight_rl.result import Result
+from counterweight_rl.transport.template import PreparedCorrection
+
+T = TypeVar("T")
+
+_ANSWERS: dict[str, Any] = {
+    "ListMethods": pb.ListMethodsResponse,
+    "GetServerInfo": pb.GetServerInfoResponse,
+}
+
+
+def read(call: calls.Call[T], message: bytes) -> T:
+    """Returns what a call without a batch answers.
+
+    Raises:
+        CounterweightError: The answer is unreadable.
+    """
+    assert call.read is not None
+    with reading(call.request_id):
+        return call.read(framing.to_json(framing.decode(_ANSWERS[call.rpc], message)))
+
+
+def encode(correction: Correction[Any]) -> bytes:
+    """Returns the request; copies the tensors."""
+    if isinstance(correction, PreparedCorrection):
+        return correction.message()
+    return framing.encode_request(framing.to_request(correction.head), correction.batch.tensors)
+
+
+def decode(correction: Correction[Any], message: bytes) -> Result[Any]:
+    """Returns the Result of an answer.
+
+    Raises:
+        CounterweightError: The answer is unreadable.
+    """
+    if isinstance(correction, PreparedCorrection):
+        result = correction.read(message)
+        if result is not None:
+            return result
+    with reading(correction.head["request_id"]):
+        response, tensors = framing.decode_answer(message)
+        answer = Answer(correction, response, tensors)
+        for output, tensor in zip(answer.outputs, tensors, strict=True):
+            output.fill(tensor.data)
+        return answer.result()
