@@ -1,6 +1,6 @@
 #include "kernels/cpu/thread_totals.h"
 
-#include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "kernels/walk/row_record.h"
@@ -20,7 +20,7 @@ constexpr size_t kMostKept = 512 << 10;
 
 class SpareMemory {
  public:
-  ~SpareMemory() { std::free(memory_); }
+  ~SpareMemory() { Free(memory_); }
 
   // Memory of at least so many bytes.
   void* Take(size_t bytes) {
@@ -28,18 +28,22 @@ class SpareMemory {
       bytes_ = 0;
       return std::exchange(memory_, nullptr);
     }
-    return std::aligned_alloc(kAlignment, bytes);
+    return ::operator new (bytes, std::align_val_t{kAlignment});
   }
   void Keep(void* memory, size_t bytes) {
     if (bytes > kMostKept || bytes <= bytes_) {
-      std::free(memory);
+      Free(memory);
       return;
     }
-    std::free(std::exchange(memory_, memory));
+    Free(std::exchange(memory_, memory));
     bytes_ = bytes;
   }
 
  private:
+  static void Free(void* memory) {
+    ::operator delete (memory, std::align_val_t{kAlignment});
+  }
+
   void* memory_ = nullptr;
   size_t bytes_ = 0;
 };

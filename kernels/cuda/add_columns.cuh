@@ -51,15 +51,16 @@ __device__ void for_each_number(const char* first, int64_t bytes_apart,
   }
 }
 
-// The exact sum of a column as bins, of the size of one addend.
+// The exact sum of a column, of the size of one addend.
 __device__ void sum_column(const char* first, int64_t bytes_apart,
-                           int64_t count, double* bins) {
+                           int64_t count, ExactBins<double>& bins) {
+  bins.clear();
   int64_t addends = 0;
   for_each_number<double>(first, bytes_apart, count, [&](double x) {
-    add_exact(x, bins);
-    if (++addends % kMostAddends == 0) carry_up<kBins - 1>(bins);
+    bins.add(x);
+    if (++addends % kMostAddends == 0) bins.carry();
   });
-  carry_up<kBins - 1>(bins);
+  bins.carry();
 }
 
 __device__ double sum_whole(const char* first, int64_t bytes_apart,
@@ -74,9 +75,9 @@ __device__ double sum_whole(const char* first, int64_t bytes_apart,
 __device__ void join_column(ColumnOp op, char* first, int64_t bytes_apart,
                             int64_t count) {
   if (op == ColumnOp::kSum) {
-    double bins[kBins] = {};
+    ExactBins<double> bins;
     sum_column(first, bytes_apart, count, bins);
-    *reinterpret_cast<double*>(first) = take_sum(bins);
+    *reinterpret_cast<double*>(first) = bins.take();
   } else if (op == ColumnOp::kWhole) {
     *reinterpret_cast<double*>(first) = sum_whole(first, bytes_apart, count);
   } else if (op == ColumnOp::kFirst) {
@@ -98,11 +99,16 @@ __device__ void join_column(ColumnOp op, char* first, int64_t bytes_apart,
 __device__ void add_column(ColumnOp op, const char* first, int64_t bytes_apart,
                            int count, double* totals) {
   if (op == ColumnOp::kSum) {
-    double bins[kBins] = {};
+    ExactBins<double> bins;
     sum_column(first, bytes_apart, count, bins);
     COUNTERWEIGHT_UNROLL
     for (int k = 0; k < kBins; ++k) {
-      if (bins[k] != 0.0) atomicAdd(&totals[k], bins[k]);
+      if (bins.low[k] != 0.0) atomicAdd(&totals[k], bins.low[k]);
+    }
+    if (!bins.has_high) return;
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kHighBins; ++k) {
+      if (bins.high[k] != 0.0) atomicAdd(&totals[kBins + k], bins.high[k]);
     }
   } else if (op == ColumnOp::kWhole) {
     const double sum = sum_whole(first, bytes_apart, count);
@@ -162,7 +168,14 @@ __global__ void carry_kernel(const __grid_constant__ RecordColumns columns,
   const auto column =
       static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column >= columns.count || columns.op[column] != ColumnOp::kSum) return;
-  carry_up<kBins - 1>(totals + columns.total[column]);
+  double* const own = totals + columns.total[column];
+  ExactBins<double> bins;
+  for (int k = 0; k < kBins; ++k) bins.low[k] = own[k];
+  for (int k = 0; k < kHighBins; ++k) bins.high[k] = own[kBins + k];
+  bins.has_high = true;
+  bins.carry();
+  for (int k = 0; k < kBins; ++k) own[k] = bins.low[k];
+  for (int k = 0; k < kHighBins; ++k) own[kBins + k] = bins.high[k];
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ void Add(ColumnOp op, size_t begin, int count, size_t size, RecordColumns* to) {
         static_cast<uint16_t>(begin + static_cast<size_t>(i) * size);
     to->op[to->count] = op;
     to->total[to->count] = static_cast<uint16_t>(to->totals);
-    to->totals += op == ColumnOp::kSum ? kBins : 1;
+    to->totals += op == ColumnOp::kSum ? kAllBins : 1;
     ++to->count;
   }
 }

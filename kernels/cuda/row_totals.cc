@@ -1,5 +1,6 @@
 #include "kernels/cuda/row_totals.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -15,12 +16,21 @@ double ExtremumOf(ColumnOp op, uint64_t key) {
   return key == 0 ? -kInfinity : number_of(key);
 }
 
-uint64_t BitsOfColumn(ColumnOp op, double* totals) {
+double SumOf(const double* totals) {
+  ExactBins<double> bins;
+  std::copy_n(totals, kBins, bins.low);
+  std::copy_n(totals + kBins, kHighBins, bins.high);
+  bins.has_high = std::any_of(bins.high, bins.high + kHighBins,
+                              [](double x) { return x != 0.0; });
+  return bins.take();
+}
+
+uint64_t BitsOfColumn(ColumnOp op, const double* totals) {
   uint64_t key = 0;
   std::memcpy(&key, totals, sizeof(key));
   switch (op) {
     case ColumnOp::kSum:
-      return bits_of(take_sum(totals));
+      return bits_of(SumOf(totals));
     case ColumnOp::kWhole:
       return bits_of(totals[0]);
     case ColumnOp::kFirst:
@@ -36,7 +46,7 @@ uint64_t BitsOfColumn(ColumnOp op, double* totals) {
 
 }  // namespace
 
-RowRecord RecordOf(const Plan& plan, double* totals) {
+RowRecord RecordOf(const Plan& plan, const double* totals) {
   const RecordColumns columns = ColumnsOfRows(plan);
   alignas(RowRecord) char packed[sizeof(RowRecord)];
   for (int c = 0; c < columns.count; ++c) {

@@ -1,6 +1,6 @@
-// What the rows of a batch add up to on a device: kBins numbers for each sum of
-// ColumnsOfRows(), one for each other column. Warps add to them in any order;
-// all of them 0 are the totals of no row.
+// What the rows of a batch add up to on a device: kAllBins numbers for each sum
+// of ColumnsOfRows(), one for each other column. Warps add to them in any
+// order; all of them 0 are the totals of no row.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
 
@@ -12,8 +12,8 @@
 
 namespace counterweight::kernels {
 
-// The record of all rows, each sum rounded once. Changes the totals.
-RowRecord RecordOf(const Plan& plan, double* totals);
+// The record of all rows, each sum rounded once.
+RowRecord RecordOf(const Plan& plan, const double* totals);
 
 inline namespace COUNTERWEIGHT_ISA {
 

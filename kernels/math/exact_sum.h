@@ -1,15 +1,16 @@
 // Sums that depend neither on the order nor on the grouping of their addends.
 //
-// A sum is kBins float64 numbers, its bins. Bin k holds multiples of 2^g, where
-// g falls by kBinBits from bin to bin. An addend is split from the top:
+// A sum is a row of float64 numbers, its bins. Bin k holds multiples of 2^g,
+// where g falls by kBinBits from bin to bin. An addend is split from the top:
 // q = (x + m) - m with m = 1.5 * 2^(52 + g) is x rounded to a multiple of 2^g;
 // x - q goes on to the next bin. Splits are exact, and so are additions for
 // kMostAddends, after which carry_up() makes room for as many. So a sum is a
 // function of the multiset of its addends alone. After J. Demmel and H. D.
 // Nguyen, Fast Reproducible Floating-Point Summation, 2013.
 //
-// The bins cover the range of float32. Of each addend what is below 2^-135 is
-// dropped; an addend of 2^127 and more counts as an infinity.
+// kBins of them hold addends below 2^127, and drop of each what is below
+// 2^-175: the range of float32. Larger ones, which perplexities of broken runs
+// are, go into kHighBins, times 2^-600 so that no m overflows.
 #ifndef COUNTERWEIGHT_KERNELS_MATH_EXACT_SUM_H_
 #define COUNTERWEIGHT_KERNELS_MATH_EXACT_SUM_H_
 
@@ -20,7 +21,9 @@
 
 namespace counterweight::kernels {
 
-inline constexpr int kBins = 7;
+inline constexpr int kBins = 8;
+inline constexpr int kHighBins = 24;
+inline constexpr int kAllBins = kBins + kHighBins;
 inline constexpr int kBinBits = 40;
 // Sums after carry_up() are as large as one addend.
 inline constexpr int kMostAddends = 1 << 13;
@@ -34,10 +37,15 @@ constexpr double power_of_two(int exponent) {
   return power;
 }
 
-// m of bin k.
-template <int k>
+// The grids of the first bins.
+inline constexpr int kTopGrid = 106;
+inline constexpr int kTopHighGrid = 386;
+inline constexpr double kHighScale = power_of_two(-600);
+
+// m of bin k below a grid.
+template <int kTop, int k>
 struct BinMagic {
-  static constexpr double kValue = 1.5 * power_of_two(52 + 106 - kBinBits * k);
+  static constexpr double kValue = 1.5 * power_of_two(52 + kTop - kBinBits * k);
 };
 
 // Whether the condition holds in a lane.
@@ -66,98 +74,170 @@ requires(sizeof(Lanes) > sizeof(double)) COUNTERWEIGHT_HD
 #endif
 
 // Splits x into bins [kBegin, kEnd); x becomes what is left.
-template <int kBegin, int kEnd, class V>
+template <int kTop, int kBegin, int kEnd, class V>
 COUNTERWEIGHT_HD void split_into_bins(V& x, V* bins) {
   if constexpr (kBegin < kEnd) {
-    constexpr double kMagic = BinMagic<kBegin>::kValue;
+    constexpr double kMagic = BinMagic<kTop, kBegin>::kValue;
     const V magic = spread_wide<V>(kMagic);
     const V q = (x + magic) - magic;
     bins[kBegin] += q;
     x -= q;
-    split_into_bins<kBegin + 1, kEnd>(x, bins);
+    split_into_bins<kTop, kBegin + 1, kEnd>(x, bins);
   }
 }
 
-// Whether |x| is below the limit in each lane; NaN is not.
+// Lanes with |x| below the limit; NaN is not.
+template <class V>
+COUNTERWEIGHT_HD auto below(double limit, V x) {
+  const V most = spread_wide<V>(limit);
+  return (x < most) & (x > -most);
+}
 template <class V>
 COUNTERWEIGHT_HD bool are_below(double limit, V x) {
-  const V most = spread_wide<V>(limit);
-  return !any_of(((x < most) & (x > -most)) == 0);
+  return !any_of(below(limit, x) == 0);
 }
 
-// add_exact() of any addends.
+// Bins of a sum, or of those of a register's lanes. Trivial, so that it may lie
+// in raw memory: call clear() first.
 template <class V>
-COUNTERWEIGHT_RARE void add_any(V x, V* bins) {
-  const V limit = spread_wide<V>(0x1p127);
-  const auto is_in_range = (x < limit) & (x > -limit);
-  bins[0] += is_in_range ? V{} : x * spread_wide<V>(__builtin_inf());
-  x = is_in_range ? x : V{};
-  split_into_bins<0, kBins>(x, bins);
-}
+struct ExactBins {
+  V low[kBins];
+  V high[kHighBins];  // garbage unless has_high
+  bool has_high;
 
-// Adds x, a number or a register of them, to the sum, or sums, of
-// bins [kBins].
-template <class V>
-COUNTERWEIGHT_HD void add_exact(V x, V* bins) {
-  if (are_below(0x1p25, x)) {
-    split_into_bins<3, 6>(x, bins);
-  } else if (are_below(0x1p65, x)) {
-    split_into_bins<2, 6>(x, bins);
-  } else {
-    add_any(x, bins);
-    return;
+  COUNTERWEIGHT_HD void clear() {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kBins; ++k) low[k] = V{};
+    has_high = false;
   }
-  if (any_of(x != V{})) split_into_bins<6, kBins>(x, bins);
-}
 
-// Moves to each bin what is a multiple of its grid in the next one, so that
-// equal sums have equal bins.
-template <int k, class V>
-COUNTERWEIGHT_HD void carry_up(V* bins) {
-  if constexpr (k > 0) {
-    constexpr double kMagic = BinMagic<k - 1>::kValue;
-    const V magic = spread_wide<V>(kMagic);
-    const V carry = (bins[k] + magic) - magic;
-    bins[k] -= carry;
-    bins[k - 1] += carry;
-    carry_up<k - 1>(bins);
+  COUNTERWEIGHT_HD void begin_high() {
+    if (has_high) return;
+    has_high = true;
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kHighBins; ++k) high[k] = V{};
   }
-}
 
-// The sum, rounded to float64. Changes the bins, but not their sum.
-template <class V>
-COUNTERWEIGHT_HD V take_sum(V* bins) {
-  carry_up<kBins - 1>(bins);
-  // From the largest down, with the errors of the additions beside them: the
-  // last addition is the one that rounds.
-  V sum = bins[0];
-  V errors{};
-  COUNTERWEIGHT_UNROLL
-  for (int k = 1; k < kBins; ++k) {
-    const V next = sum + bins[k];
-    const V added = next - sum;
-    errors += (sum - (next - added)) + (bins[k] - added);
-    sum = next;
+  COUNTERWEIGHT_HD void add(V x) {
+    if (are_below(0x1p25, x)) {
+      split_into_bins<kTopGrid, 3, 6>(x, low);
+    } else if (are_below(0x1p65, x)) {
+      split_into_bins<kTopGrid, 2, 6>(x, low);
+    } else {
+      add_any(x);
+      return;
+    }
+    if (any_of(x != V{})) split_into_bins<kTopGrid, 6, kBins>(x, low);
   }
-  // NaN where the sum is not finite.
-  return errors == errors ? sum + errors : sum;
-}
 
-// One sum.
-class ExactSum {
- public:
-  COUNTERWEIGHT_HD void add(double x) {
-    add_exact(x, bins_);
-    if (++addends_ % kMostAddends == 0) carry_up<kBins - 1>(bins_);
+  // add() of any addend.
+  COUNTERWEIGHT_RARE void add_any(V x) {
+    const auto is_low = below(0x1p127, x);
+    V small = is_low ? x : V{};
+    split_into_bins<kTopGrid, 0, kBins>(small, low);
+    const V large = is_low ? V{} : x;
+    const auto is_finite = below(__builtin_inf(), large);
+    low[0] += is_finite ? V{} : large;
+    V scaled = is_finite ? large * spread_wide<V>(kHighScale) : V{};
+    if (!any_of(scaled != V{})) return;
+    begin_high();
+    split_into_bins<kTopHighGrid, 0, kHighBins>(scaled, high);
   }
-  COUNTERWEIGHT_HD double sum() const {
-    double bins[kBins];
-    for (int k = 0; k < kBins; ++k) bins[k] = bins_[k];
-    return take_sum(bins);
+
+  // Adds another sum, of at most kMostAddends since its last carry().
+  COUNTERWEIGHT_HD void merge(const ExactBins& from) {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kBins; ++k) low[k] += from.low[k];
+    if (!from.has_high) return;
+    begin_high();
+    COUNTERWEIGHT_UNROLL
+    for (int k = 0; k < kHighBins; ++k) high[k] += from.high[k];
+  }
+
+  // Moves to each bin what is a multiple of its grid in the next one, so that
+  // equal sums have equal bins, and are as large as one addend.
+  COUNTERWEIGHT_HD void carry() {
+    carry_up<kTopGrid, kBins - 1>(low);
+    if (has_high) carry_up<kTopHighGrid, kHighBins - 1>(high);
+  }
+
+  // The sum, rounded to float64. Changes the bins, but not their sum.
+  COUNTERWEIGHT_HD V take() {
+    carry();
+    V sum = low[0];
+    V errors{};
+    add_down<kBins>(low, sum, errors);
+    // NaN where the sum is not finite.
+    const V small = errors == errors ? sum + errors : sum;
+    return has_high ? take_high(sum, errors, small) : small;
   }
 
  private:
-  double bins_[kBins] = {};
+  template <int kTop, int k>
+  COUNTERWEIGHT_HD static void carry_up(V* bins) {
+    if constexpr (k > 0) {
+      constexpr double kMagic = BinMagic<kTop, k - 1>::kValue;
+      const V magic = spread_wide<V>(kMagic);
+      const V carried = (bins[k] + magic) - magic;
+      bins[k] -= carried;
+      bins[k - 1] += carried;
+      carry_up<kTop, k - 1>(bins);
+    }
+  }
+
+  // Adds x to the sum, and what that loses to the errors.
+  COUNTERWEIGHT_HD static void add_with_error(V x, V& sum, V& errors) {
+    const V next = sum + x;
+    const V added = next - sum;
+    errors += (sum - (next - added)) + (x - added);
+    sum = next;
+  }
+
+  // Adds bins from the largest down, so that the addition of the errors is the
+  // one that rounds.
+  template <int kCount>
+  COUNTERWEIGHT_HD static void add_down(const V* bins, V& sum, V& errors) {
+    COUNTERWEIGHT_UNROLL
+    for (int k = 1; k < kCount; ++k) add_with_error(bins[k], sum, errors);
+  }
+
+  // `small`: the sum of the low bins, of which `rest` and `rest_errors` are.
+  COUNTERWEIGHT_RARE V take_high(V rest, V rest_errors, V small) {
+    V sum = high[0];
+    V errors{};
+    add_down<kHighBins>(high, sum, errors);
+    const V scale = spread_wide<V>(kHighScale);
+    const V unscale = spread_wide<V>(1.0 / kHighScale);
+    add_with_error(rest * scale, sum, errors);
+    errors += rest_errors * scale;
+    const V all = (sum + errors) * unscale;
+    // Not finite low bins decide.
+    return (small - small == V{}) & (high_is_used()) ? all : small;
+  }
+  COUNTERWEIGHT_HD auto high_is_used() const {
+    auto used = high[0] != V{};
+    COUNTERWEIGHT_UNROLL
+    for (int k = 1; k < kHighBins; ++k) used = used | (high[k] != V{});
+    return used;
+  }
+};
+
+// One sum, of any number of addends.
+class ExactSum {
+ public:
+  COUNTERWEIGHT_HD ExactSum() { bins_.clear(); }
+
+  COUNTERWEIGHT_HD void add(double x) {
+    bins_.add(x);
+    if (++addends_ % kMostAddends == 0) bins_.carry();
+  }
+  COUNTERWEIGHT_HD double sum() const {
+    ExactBins<double> bins = bins_;
+    return bins.take();
+  }
+
+ private:
+  ExactBins<double> bins_;
   int64_t addends_ = 0;
 };
 

@@ -38,7 +38,7 @@ class ExactRegisters {
     num_exact_ = num_whole_ = num_addends_ = 0;
     for (int i = 0; i < count; ++i) {
       if (needs_bins(i)) {
-        for (int k = 0; k < kBins; ++k) bins_[num_exact_][k] = WideVec{};
+        bins_[num_exact_].clear();
         exact_at_[num_exact_++] = static_cast<uint8_t>(i);
       } else {
         whole_[num_whole_] = WideVec{};
@@ -51,7 +51,7 @@ class ExactRegisters {
   template <class At>
   COUNTERWEIGHT_HD void add(At at) {
     for (int n = 0; n < num_whole_; ++n) whole_[n] += at(whole_at_[n]);
-    for (int n = 0; n < num_exact_; ++n) add_exact(at(exact_at_[n]), bins_[n]);
+    for (int n = 0; n < num_exact_; ++n) bins_[n].add(at(exact_at_[n]));
     if (++num_addends_ == kMostAddends) carry();
   }
 
@@ -59,9 +59,7 @@ class ExactRegisters {
   void merge(ExactRegisters& from) {
     from.carry();
     for (int n = 0; n < num_whole_; ++n) whole_[n] += from.whole_[n];
-    for (int n = 0; n < num_exact_; ++n) {
-      for (int k = 0; k < kBins; ++k) bins_[n][k] += from.bins_[n][k];
-    }
+    for (int n = 0; n < num_exact_; ++n) bins_[n].merge(from.bins_[n]);
     if (++num_addends_ == kMostAddends) carry();
   }
 
@@ -69,7 +67,7 @@ class ExactRegisters {
   template <class Put>
   void take(Put put) {
     for (int n = 0; n < num_whole_; ++n) put(whole_at_[n], whole_[n]);
-    for (int n = 0; n < num_exact_; ++n) put(exact_at_[n], take_sum(bins_[n]));
+    for (int n = 0; n < num_exact_; ++n) put(exact_at_[n], bins_[n].take());
   }
 
   // The same, put(i, sum over the register's lanes).
@@ -82,19 +80,28 @@ class ExactRegisters {
       put(whole_at_[n], sum);
     }
     for (int n = 0; n < num_exact_; ++n) {
-      double bins[kBins] = {};
-      for (int k = 0; k < kBins; ++k) {
-        for (int i = 0; i < kWideLanes; ++i) bins[k] += bins_[n][k][i];
-      }
-      put(exact_at_[n], take_sum(bins));
+      ExactBins<double> bins;
+      bins.clear();
+      for (int i = 0; i < kWideLanes; ++i) bins.merge(lane_of(bins_[n], i));
+      put(exact_at_[n], bins.take());
     }
   }
 
  private:
   static_assert(kMost <= 256);
 
+  static ExactBins<double> lane_of(const ExactBins<WideVec>& bins, int lane) {
+    ExactBins<double> one;
+    for (int k = 0; k < kBins; ++k) one.low[k] = bins.low[k][lane];
+    one.has_high = bins.has_high;
+    for (int k = 0; one.has_high && k < kHighBins; ++k) {
+      one.high[k] = bins.high[k][lane];
+    }
+    return one;
+  }
+
   void carry() {
-    for (int n = 0; n < num_exact_; ++n) carry_up<kBins - 1>(bins_[n]);
+    for (int n = 0; n < num_exact_; ++n) bins_[n].carry();
     num_addends_ = 1;
   }
 
@@ -104,7 +111,7 @@ class ExactRegisters {
   uint8_t whole_at_[kMost];
   uint8_t exact_at_[kMostExact];
   WideVec whole_[kMost];
-  WideVec bins_[kMostExact][kBins];
+  ExactBins<WideVec> bins_[kMostExact];
 };
 
 // out[c] = the exact sum of sums_at(0)[c] to sums_at(count - 1)[c], rounded
@@ -113,12 +120,13 @@ template <class SumsAt>
 COUNTERWEIGHT_HD void add_up(int columns, int64_t count, SumsAt sums_at,
                              double* out) {
   for (int i = 0; i < RegistersOf(columns); ++i) {
-    WideVec bins[kBins] = {};
+    ExactBins<WideVec> bins;
+    bins.clear();
     for (int64_t n = 0; n < count; ++n) {
-      add_exact(register_of(sums_at(n), i, columns), bins);
-      if ((n + 1) % kMostAddends == 0) carry_up<kBins - 1>(bins);
+      bins.add(register_of(sums_at(n), i, columns));
+      if ((n + 1) % kMostAddends == 0) bins.carry();
     }
-    const WideVec sum = take_sum(bins);
+    const WideVec sum = bins.take();
     const int first = i * kWideLanes;
     for (int lane = 0; lane < kWideLanes && first + lane < columns; ++lane) {
       out[first + lane] = sum[lane];

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -52,6 +53,7 @@ void operator delete(void* memory) noexcept { Free(memory); }
 void operator delete[](void* memory) noexcept { Free(memory); }
 void operator delete(void* memory, size_t) noexcept { Free(memory); }
 void operator delete[](void* memory, size_t) noexcept { Free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { Free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept {
   Free(memory);
 }
@@ -97,8 +99,11 @@ class ScratchBytes : public testing::TestWithParam<Shape> {
     corrector_->Correct(spec, batch, outputs);
     const int64_t before = allocated;
     peak = before;
-    const CorrectResult result = corrector_->Correct(spec, batch, outputs);
-    EXPECT_EQ(result.status, CorrectStatus::kOk);
+    // This thread has kept the memory of its last batch; another has none.
+    std::thread([&] {
+      const CorrectResult result = corrector_->Correct(spec, batch, outputs);
+      EXPECT_EQ(result.status, CorrectStatus::kOk);
+    }).join();
     return peak - before;
   }
 
@@ -106,8 +111,8 @@ class ScratchBytes : public testing::TestWithParam<Shape> {
     const int64_t charged = corrector_->ScratchBytes(spec, batch_.view());
     const int64_t used = Measure(spec);
     EXPECT_LE(used, charged + kSmall) << name;
-    // Not every loss has factors of rows.
-    EXPECT_GE(used + kSmall, charged * 2 / 3) << name;
+    // Not every loss has factors of rows, which are most of empty ones.
+    EXPECT_GE(used + kSmall, charged / 2) << name;
   }
 
   const std::unique_ptr<Corrector> corrector_;
