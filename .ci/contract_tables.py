@@ -31,18 +31,14 @@ def type_of(field: FieldDescriptorProto) -> str:
 def describe(message: DescriptorProto) -> dict[str, tuple[int, str, str]]:
     entries = {nested.name: nested for nested in message.nested_type if nested.options.map_entry}
     if len(entries) < len(message.nested_type):
-        raise SystemExit(
-            f"contract_tables: {message.name} has a nested message, which is not supported"
-        )
+        raise SystemExit(f"contract_tables: {message.name} has a nested message")
     fields = {}
     for field in message.field:
         kind, of = "explicit" if field.type == Type.TYPE_MESSAGE else "implicit", type_of(field)
         if of in entries:
             key, value = entries[of].field
             if key.type != Type.TYPE_STRING:
-                raise SystemExit(
-                    f"contract_tables: {message.name}.{field.name}: keys must be strings"
-                )
+                raise SystemExit(f"contract_tables: keys of {field.name} must be strings")
             kind, of = "map", type_of(value)
         elif field.label == FieldDescriptorProto.Label.LABEL_REPEATED:
             kind = "repeated"
@@ -60,10 +56,8 @@ def main() -> None:
         "enums": {e.name: {v.name: v.number for v in e.value} for f in files for e in f.enum_type},
         "messages": {m.name: describe(m) for f in files for m in f.message_type},
     }
-    texts = {
-        name: pprint.pformat(table, width=120, sort_dicts=False) for name, table in tables.items()
-    }
-    print(HEAD.format(**texts), end="")
+    printer = pprint.PrettyPrinter(width=120, sort_dicts=False)
+    print(HEAD.format(**{name: printer.pformat(tables[name]) for name in tables}), end="")
 
 
 main()
