@@ -9,29 +9,14 @@ import sys
 import textwrap
 from pathlib import Path
 
-from google.protobuf.descriptor_pb2 import (
-    EnumDescriptorProto,
-    FileDescriptorProto,
-    FileDescriptorSet,
-)
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 # The client's own order and selection: what methods and requests are made of.
-CHOICES = [
-    "RatioSource",
-    "Level",
-    "Bound",
-    "Estimator",
-    "Aggregation",
-    "RuleEvaluation",
-    "RuleCondition",
-    "RuleEffect",
-    "Surrogate",
-    "LossAggregation",
-    "LossDenominator",
-    "KlEstimator",
-    "NonFinitePolicy",
-    "SelectionScope",
-]
+CHOICES = (
+    *("RatioSource", "Level", "Bound", "Estimator", "Aggregation", "RuleEvaluation"),
+    *("RuleCondition", "RuleEffect", "Surrogate", "LossAggregation", "LossDenominator"),
+    *("KlEstimator", "NonFinitePolicy", "SelectionScope"),
+)
 ENUM_FIELD = 5  # FileDescriptorProto.enum_type
 VALUE_FIELD = 2  # EnumDescriptorProto.value
 
@@ -56,8 +41,6 @@ class Choice(str, Enum):
 def docstring(comment: str, indent: str) -> str:
     words = " ".join(comment.split()).replace("\\", "\\\\")
     width = 100 - len(indent)
-    if len(words) + 6 <= width:
-        return f'{indent}"""{words}"""\n'
     lines = textwrap.wrap('"""' + words, width, break_long_words=False)
     if len(lines[-1]) + 3 > width:
         lines.append("")
@@ -67,16 +50,6 @@ def docstring(comment: str, indent: str) -> str:
 
 def snake(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
-
-
-def find(
-    files: FileDescriptorSet, name: str
-) -> tuple[FileDescriptorProto, int, EnumDescriptorProto]:
-    for file in files.file:
-        for index, enum in enumerate(file.enum_type):
-            if enum.name == name:
-                return file, index, enum
-    raise SystemExit(f"choices: the contract has no enum {name}")
 
 
 # The names of Go's types and the prefixes of their constants, where these differ.
@@ -105,7 +78,8 @@ class Enum:
     """One enum of the contract: its comment, and (name, comment) of each value but the unspecified one."""
 
     def __init__(self, files: FileDescriptorSet, name: str) -> None:
-        file, index, enum = find(files, name)
+        every = ((f, i, enum) for f in files.file for i, enum in enumerate(f.enum_type))
+        file, index, enum = next(found for found in every if found[2].name == name)
         comments = {tuple(at.path): at.leading_comments for at in file.source_code_info.location}
         self.name = name
         self.prefix = snake(name).upper() + "_"

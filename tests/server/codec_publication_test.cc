@@ -54,11 +54,11 @@ std::vector<std::string> ViolationsAfterSums(
 
 // A metric cannot be made of a sum that no message carries.
 template <class Sums>
-concept NamesTouchedSequences = requires(Sums sums) {
-  sums.touched_sequences;
+concept NamesPeers = requires(Sums sums) {
+  sums.peers;
 };
-static_assert(NamesTouchedSequences<kernels::BatchSums>);
-static_assert(!NamesTouchedSequences<PublishedSums>);
+static_assert(NamesPeers<kernels::BatchSums>);
+static_assert(!NamesPeers<PublishedSums>);
 
 // The inverse of the copy that Published makes.
 template <class Field, class Kernel, class Sums, size_t n>
