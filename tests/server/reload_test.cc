@@ -139,8 +139,10 @@ TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {
               HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
   Config loaded = config_;
   loaded.max_tokens = 1;
+  loaded.log_level = "debug";
   Load(loaded, "cw.yaml:3: unknown key 'x'");
   EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+  EXPECT_EQ(logger_->level(), spdlog::level::info);
   EXPECT_THAT(running_.Scrape(),
               HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
   EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
