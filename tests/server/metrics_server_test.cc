@@ -161,6 +161,19 @@ TEST_F(MetricsServerTest, APasswordBeginsAfterTheFirstColon) {
   EXPECT_EQ(CodeOf(Ask(port)), "401");
 }
 
+// A browser asks for a password only if the answer says so.
+TEST_F(MetricsServerTest, SaysHowATokenMayBeSent) {
+  pages_->GoOn();
+  uint16_t port = 0;
+  const auto web = Serve(guard_.get(), &port);
+  const std::string refused = AnswerOf(Ask(port));
+  for (const char* const way : {"Bearer\r\n", "Basic realm=\""}) {
+    EXPECT_NE(refused.find(std::string("\r\nWWW-Authenticate: ") + way),
+              std::string::npos)
+        << refused;
+  }
+}
+
 TEST_F(MetricsServerTest, OnlyProbesNeedNoToken) {
   pages_->GoOn();
   uint16_t port = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -409,6 +410,26 @@ TEST(SpanExporter, TheOldestOfTooManyAreLost) {
   EXPECT_TRUE(
       Eventually([&] { return collector.runs().size() == expected.size(); }));
   EXPECT_EQ(collector.runs(), expected);
+}
+
+// A collector that restarts costs the spans of one export in each period.
+TEST(SpanExporter, AfterAFailureTheRestWaitsForTheNextPeriod) {
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  Collector collector({grpc::StatusCode::UNAVAILABLE, "away"});
+  std::string error;
+  const auto exporter =
+      SpanExporter::Start({.target = collector.target()}, &log, &error);
+  ASSERT_NE(exporter, nullptr) << error;
+  const RequestRecord record = SampledRecord();
+  for (size_t i = 0; i < 2 * SpanExporter::kMaxBatch; ++i) {
+    exporter->Add(record);
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return std::isfinite(collector.shortest_pause()); }));
+  // The second begins so long after the answer to the first.
+  constexpr double kSeconds = SpanExporter::kPeriod.count() / 1e3;
+  EXPECT_GE(collector.shortest_pause(), kSeconds);
 }
 
 TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
