@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -173,7 +172,7 @@ TEST(Acceptor, AcceptsAgainAfterALackOfDescriptors) {
     const NoFreeDescriptor full;
     ConnectTo(acceptor->addresses().front(), client);
     // The second failure is that of a try after the first.
-    EXPECT_TRUE(
+    ASSERT_TRUE(
         Eventually([&] { return acceptor->refused() >= 2 || is_lost; }));
     EXPECT_EQ(accepted.count(), 0U);
   }
@@ -418,22 +417,6 @@ TEST(ConnectionTable, AConnectionThatGaveWayHasNoNameAndNoPlace) {
   EXPECT_EQ(table.Close("a 2"), std::nullopt);
   EXPECT_EQ(table.Close("a 1"), "a");
   EXPECT_EQ(table.Close("b 1"), "b");
-  EXPECT_EQ(table.size(), 0);
-}
-
-// One look may take fewer; those that are left wake its thread again.
-TEST(ConnectionTable, ForgetsAllOfManyThatEndAtOnce) {
-  constexpr size_t kMany = 200;
-  ConnectionTable table(kMany);
-  std::vector<Pair> pairs(kMany);
-  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "");
-  for (Pair& pair : pairs) {
-    const FileDescriptor closed = std::move(pair.theirs);
-  }
-  pollfd ready{.fd = table.descriptor(), .events = POLLIN, .revents = 0};
-  for (size_t looks = 0; looks < kMany && poll(&ready, 1, 0) == 1; ++looks) {
-    table.Clean();
-  }
   EXPECT_EQ(table.size(), 0);
 }
 
