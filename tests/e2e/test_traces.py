@@ -35,6 +35,7 @@ PARENT_ID = "00f067aa0ba902b7"
 SAMPLED = ("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-01")
 NOT_SAMPLED = ("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-00")
 CORRECT = "/counterweight.v1.CorrectionService/Correct"
+PUBLISH = "/counterweight.v1.CorrectionService/Publish"
 EXPORTED = "counterweight_spans_exported_total"
 DROPPED = "counterweight_spans_dropped_total"
 
@@ -181,6 +182,21 @@ def test_a_caller_who_does_not_sample_is_followed(
     server.terminate()
     assert server.wait() == 0
     assert TRACE_ID not in [span.trace_id.hex() for span in collector.spans()]
+
+
+def test_publications_have_no_spans(start_server: StartServer, collector: Collector) -> None:
+    """They come with each batch of a client that corrects in its own process."""
+    server = start_server(environment=endpoint(collector))
+    with grpc.insecure_channel(server.address) as channel:
+        publish = channel.unary_unary(PUBLISH)
+        with pytest.raises(grpc.RpcError):
+            publish(b"", metadata=(SAMPLED,), timeout=DEADLINE_SECONDS)
+    correct(server)
+    wait_until(lambda: len(collector.spans()) > 0)
+    methods = {attributes(span).get("rpc.method") for span in collector.spans()}
+    assert "Publish" not in methods
+    (line, _) = server.events("request", 2)
+    assert (line["rpc"], line["trace_id"]) == ("Publish", TRACE_ID)
 
 
 def test_without_an_endpoint_nothing_is_sent_but_the_trace_is_logged(

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -39,21 +40,32 @@ ListenAddress Tcp(const std::string& host) {
   return {.host = host, .port = 0, .path = ""};
 }
 
-// A client of 127.0.0.`host`.
-FileDescriptor Connect(const std::string& address, uint32_t host = 1) {
+// A client of 127.0.0.`host`, not connected yet.
+FileDescriptor UnconnectedClient(uint32_t host = 1) {
   sockaddr_in from{};
   from.sin_family = AF_INET;
   from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)),
+            0);
+  return fd;
+}
+
+void ConnectTo(const std::string& address, const FileDescriptor& client) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(
       static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)),
+  EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)),
             0);
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-  return fd;
+}
+
+// A client of 127.0.0.`host`.
+FileDescriptor Connect(const std::string& address, uint32_t host = 1) {
+  FileDescriptor client = UnconnectedClient(host);
+  ConnectTo(address, client);
+  return client;
 }
 
 // Accepts connections like gRPC.
@@ -125,6 +137,49 @@ TEST(Acceptor, LeavesDescriptorsForOthers) {
            clients.size();
   }));
   EXPECT_EQ(accepted.count(), kConnections);
+  acceptor->Stop();
+}
+
+// While it lives, this process can open no more files.
+class NoFreeDescriptor {
+ public:
+  NoFreeDescriptor() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const FileDescriptor lowest_free(dup(STDERR_FILENO));
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free.get()),
+                      .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  NoFreeDescriptor(const NoFreeDescriptor&) = delete;
+  NoFreeDescriptor& operator=(const NoFreeDescriptor&) = delete;
+  ~NoFreeDescriptor() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+// The connection waits in the queue, and so does the listener.
+TEST(Acceptor, AcceptsAgainAfterALackOfDescriptors) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  std::atomic<bool> is_lost = false;
+  acceptor->Start(accepted.Handle(), [&] { is_lost = true; });
+  const FileDescriptor client = UnconnectedClient();
+  {
+    const NoFreeDescriptor full;
+    ConnectTo(acceptor->addresses().front(), client);
+    // The second failure is that of a try after the first.
+    ASSERT_TRUE(
+        Eventually([&] { return acceptor->refused() >= 2 || is_lost; }));
+    EXPECT_EQ(accepted.count(), 0U);
+  }
+  EXPECT_TRUE(Eventually([&] { return accepted.count() == 1 || is_lost; }));
+  EXPECT_FALSE(is_lost);
+  const FileDescriptor next = Connect(acceptor->addresses().front());
+  EXPECT_TRUE(Eventually([&] { return accepted.count() == 2 || is_lost; }));
   acceptor->Stop();
 }
 
@@ -350,6 +405,19 @@ TEST(ConnectionTable, TheNewestOfThePeerWithMostGivesWay) {
   EXPECT_FALSE(pairs[1].IsShutDown());
   EXPECT_FALSE(table.Add(pairs[4].ours.get(), "b", ""))
       << "b would have as many";
+}
+
+TEST(ConnectionTable, AConnectionThatGaveWayHasNoNameAndNoPlace) {
+  ConnectionTable table(2);
+  std::vector<Pair> pairs(3);
+  table.Add(pairs[0].ours.get(), "a", "a 1");
+  table.Add(pairs[1].ours.get(), "a", "a 2");
+  EXPECT_TRUE(table.Add(pairs[2].ours.get(), "b", "b 1"));
+  EXPECT_EQ(table.size(), 2);
+  EXPECT_EQ(table.Close("a 2"), std::nullopt);
+  EXPECT_EQ(table.Close("a 1"), "a");
+  EXPECT_EQ(table.Close("b 1"), "b");
+  EXPECT_EQ(table.size(), 0);
 }
 
 TEST(ConnectionTable, ANameIsItsNewestConnections) {

@@ -11,6 +11,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "openssl/bio.h"
+#include "openssl/ssl.h"
 #include "server/access/tls_context.h"
 #include "server/access/token_table.h"
 #include "server/access/watched.h"
@@ -195,6 +197,80 @@ TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
 }
 
 // Only the handshake checks the dates: a connection may last longer.
+// Recorded traffic stays secret when the key becomes known.
+TEST(TlsContext, EveryCipherHasForwardSecrecy) {
+  const Signer signer;
+  const auto context =
+      MakeTlsContext(signer.Sign("a", "a", Signer::kDay), signer.Key(), "");
+  ASSERT_TRUE(context.ok()) << context.status();
+  STACK_OF(SSL_CIPHER)* const ciphers = SSL_CTX_get_ciphers(context->get());
+  EXPECT_GT(sk_SSL_CIPHER_num(ciphers), 0);
+  for (int i = 0; i < sk_SSL_CIPHER_num(ciphers); ++i) {
+    const SSL_CIPHER* const cipher = sk_SSL_CIPHER_value(ciphers, i);
+    // TLS 1.3 leaves the exchange of keys open, and has none without it.
+    const int exchange = SSL_CIPHER_get_kx_nid(cipher);
+    EXPECT_TRUE(exchange == NID_kx_ecdhe || exchange == NID_kx_any)
+        << SSL_CIPHER_get_name(cipher);
+    EXPECT_TRUE(SSL_CIPHER_is_aead(cipher)) << SSL_CIPHER_get_name(cipher);
+  }
+}
+
+using OwnedSsl = std::unique_ptr<SSL, decltype(&SSL_free)>;
+
+// The server's view of a client with that certificate, after a handshake in
+// memory.
+PeerCertificate PeerWith(const std::string& certificate, const Signer& signer) {
+  const std::string authority =
+      signer.Sign("authority", "authority", Signer::kDay);
+  const auto ours = MakeTlsContext(authority, signer.Key(), authority);
+  EXPECT_TRUE(ours.ok()) << ours.status();
+  const TemporaryFolder folder;
+  std::ofstream(folder.File("certificate")) << certificate;
+  std::ofstream(folder.File("key")) << signer.Key();
+  const std::shared_ptr<SSL_CTX> theirs(SSL_CTX_new(TLS_client_method()),
+                                        SSL_CTX_free);
+  EXPECT_EQ(
+      SSL_CTX_use_certificate_file(
+          theirs.get(), folder.File("certificate").c_str(), SSL_FILETYPE_PEM),
+      1);
+  EXPECT_EQ(SSL_CTX_use_PrivateKey_file(
+                theirs.get(), folder.File("key").c_str(), SSL_FILETYPE_PEM),
+            1);
+  const OwnedSsl server(SSL_new(ours->get()), SSL_free);
+  const OwnedSsl client(SSL_new(theirs.get()), SSL_free);
+  BIO* near = nullptr;
+  BIO* far = nullptr;
+  BIO_new_bio_pair(&near, 0, &far, 0);
+  SSL_set_bio(server.get(), near, near);
+  SSL_set_bio(client.get(), far, far);
+  SSL_set_accept_state(server.get());
+  SSL_set_connect_state(client.get());
+  for (int turn = 0; turn < 10; ++turn) {
+    SSL_do_handshake(client.get());
+    SSL_do_handshake(server.get());
+  }
+  EXPECT_EQ(SSL_is_init_finished(server.get()), 1);
+  return PeerCertificateOf(server.get());
+}
+
+TEST(TlsContext, NamesOfAClientAreOfEveryKind) {
+  const Signer signer;
+  const PeerCertificate peer =
+      PeerWith(signer.Sign("client", "authority", Signer::kDay,
+                           "DNS:trainer.example,URI:spiffe://cluster/trainer,"
+                           "email:a@trainer.example,IP:10.0.0.7,IP:2001:db8::7,"
+                           "RID:1.2.3.4"),
+               signer);
+  EXPECT_TRUE(peer.is_given);
+  EXPECT_THAT(peer.names, testing::ElementsAre(
+                              "trainer.example", "spiffe://cluster/trainer",
+                              "a@trainer.example", "10.0.0.7", "2001:db8::7"));
+  const PeerCertificate nameless =
+      PeerWith(signer.Sign("client", "authority", Signer::kDay), signer);
+  EXPECT_TRUE(nameless.is_given);
+  EXPECT_THAT(nameless.names, testing::IsEmpty());
+}
+
 TEST(IsSignedBy, ACertificateThatHasEndedSinceStaysSigned) {
   constexpr long kDay = Signer::kDay;
   const Signer signer;

@@ -30,6 +30,7 @@ using google::protobuf::Message;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -135,6 +136,57 @@ TEST(Publication, EveryWrongNumberIsNamed) {
 
 // Reading and writing again keeps the message: no number is lost or takes
 // another's place.
+// Paths of the numbers that may not have this value.
+std::vector<std::string> NumbersThatRefuse(double value) {
+  std::vector<std::string> refused;
+  v1::PublishRequest request = FullPublication();
+  ForEachLeaf(request.mutable_sums(), "sums",
+              [&](Message* message, const FieldDescriptor* field,
+                  const std::string& path) {
+                if (field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) {
+                  return;
+                }
+                const auto* const reflection = message->GetReflection();
+                const double before = reflection->GetDouble(*message, field);
+                reflection->SetDouble(message, field, value);
+                const auto fields = FieldsOf(ReadLimited(request).violations);
+                reflection->SetDouble(message, field, before);
+                if (fields.empty()) return;
+                EXPECT_THAT(fields, ElementsAre(path));
+                refused.push_back(path);
+              });
+  return refused;
+}
+
+// As proto/counterweight/v1/sums.proto has it.
+TEST(Publication, NumbersHaveTheirRanges) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  // A log ratio or two below 0 are possible.
+  EXPECT_THAT(NumbersThatRefuse(-0.001),
+              UnorderedElementsAre(
+                  "sums.drift.k2", "sums.drift.k3", "sums.drift.excess_squared",
+                  "sums.weight.weight", "sums.weight.weight_squared",
+                  "sums.weight.excess_squared", "sums.weight.max",
+                  "sums.staleness.staleness", "sums.staleness.buckets[0].k3"));
+  EXPECT_THAT(NumbersThatRefuse(kInfinity),
+              UnorderedElementsAre(
+                  "sums.drift.log_ratio", "sums.drift.excess",
+                  "sums.drift.excess_squared", "sums.drift.log_ppl_difference",
+                  "sums.drift.chi2_sequence", "sums.staleness.staleness",
+                  "sums.staleness.buckets[0].log_ratio"));
+  EXPECT_THAT(
+      NumbersThatRefuse(-kInfinity),
+      UnorderedElementsAre(
+          "sums.drift.log_ratio", "sums.drift.k2", "sums.drift.k3",
+          "sums.drift.excess", "sums.drift.excess_squared",
+          "sums.drift.log_ppl_difference", "sums.drift.ppl_ratio_excess",
+          "sums.drift.chi2_sequence", "sums.weight.weight",
+          "sums.weight.weight_squared", "sums.weight.excess",
+          "sums.weight.excess_squared", "sums.weight.max",
+          "sums.staleness.staleness", "sums.staleness.buckets[0].log_ratio",
+          "sums.staleness.buckets[0].k3"));
+}
+
 TEST(Publication, ReadingKeepsEveryNumber) {
   const v1::PublishRequest request = FullPublication();
   const Result<Publication> read = ReadLimited(request);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,9 @@ class Http2 {
     to.sin_port = htons(static_cast<uint16_t>(
         std::stoi(address.substr(address.rfind(':') + 1))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    // Only a server that sends nothing more reaches it.
+    const timeval limit{.tv_sec = 60, .tv_usec = 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) !=
         0) {
       throw std::runtime_error("cannot connect to " + address);
@@ -51,7 +55,7 @@ class Http2 {
   }
 
   // Returns the payload of the next frame of this kind; none at the
-  // connection's end.
+  // connection's end, and after a silent minute.
   std::optional<std::string> Next(uint8_t kind, uint8_t flags = 0) {
     for (;;) {
       const std::string head = Read(9);

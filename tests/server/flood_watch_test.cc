@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -83,12 +84,17 @@ class BusyServer final : public grpc::CallbackGenericService {
   int port() const { return port_; }
   // The ServerContext::peer() of each call.
   Names peers;
+  // The same of calls of which the reset has arrived.
+  Names resets;
 
  private:
   struct Call : grpc::ServerGenericBidiReactor {
-    explicit Call(BusyServer* owner) : server(owner) {}
+    Call(BusyServer* owner, std::string the_peer)
+        : server(owner), peer(std::move(the_peer)) {}
+    void OnCancel() override { server->resets.Add(peer); }
     void OnDone() override { server->Remove(this); }
     BusyServer* const server;
+    const std::string peer;
   };
 
   void Remove(Call* call) {
@@ -100,7 +106,7 @@ class BusyServer final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    auto* call = new Call(this);
+    auto* call = new Call(this, context->peer());
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       calls_.insert(call);
@@ -172,6 +178,8 @@ TEST_F(FloodWatchTest, CallsThatHaveEndedDoNotCount) {
   Begin(reset, 5);
   server_.peers.WaitFor(10);
   ResetAll();
+  // gRPC counts calls that end before their reset arrives as succeeded.
+  ASSERT_THAT(server_.resets.WaitFor(5), SizeIs(5));
   server_.EndAll();
   Begin(Connect(server_), 3);
   const std::string flood = server_.peers.WaitFor(13).back();

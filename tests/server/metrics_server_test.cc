@@ -86,6 +86,17 @@ std::string CodeOf(const FileDescriptor& client) {
   return line.starts_with("HTTP/1.1 ") ? std::string(line.substr(9)) : "";
 }
 
+// All of it, to the end of the connection.
+std::string AnswerOf(const FileDescriptor& client) {
+  std::string answer;
+  std::array<char, 4096> part{};
+  for (ssize_t size = 1; size > 0;) {
+    size = recv(client.get(), part.data(), part.size(), 0);
+    if (size > 0) answer.append(part.data(), static_cast<size_t>(size));
+  }
+  return answer;
+}
+
 bool IsAnswered(const FileDescriptor& client) {
   return CodeOf(client) == "200";
 }
@@ -150,6 +161,19 @@ TEST_F(MetricsServerTest, APasswordBeginsAfterTheFirstColon) {
   EXPECT_EQ(CodeOf(Ask(port)), "401");
 }
 
+// A browser asks for a password only if the answer says so.
+TEST_F(MetricsServerTest, SaysHowATokenMayBeSent) {
+  pages_->GoOn();
+  uint16_t port = 0;
+  const auto web = Serve(guard_.get(), &port);
+  const std::string refused = AnswerOf(Ask(port));
+  for (const char* const way : {"Bearer\r\n", "Basic realm=\""}) {
+    EXPECT_NE(refused.find(std::string("\r\nWWW-Authenticate: ") + way),
+              std::string::npos)
+        << refused;
+  }
+}
+
 TEST_F(MetricsServerTest, OnlyProbesNeedNoToken) {
   pages_->GoOn();
   uint16_t port = 0;
@@ -160,6 +184,21 @@ TEST_F(MetricsServerTest, OnlyProbesNeedNoToken) {
        {"/grpc.health.v1.Health/Check", "/livez/../metrics", "/livez/", "/"}) {
     EXPECT_EQ(CodeOf(Ask(port, "", path)), "401") << path;
   }
+}
+
+TEST_F(MetricsServerTest, IsCompressedForThoseAloneWhoTakeIt) {
+  pages_->GoOn();
+  const auto is_compressed = [&](const std::string& field) {
+    const std::string answer = AnswerOf(Ask(port_, field));
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << field;
+    return answer.find("\r\nContent-Encoding: gzip\r\n") != std::string::npos;
+  };
+  EXPECT_FALSE(is_compressed(""));
+  EXPECT_TRUE(is_compressed("Accept-Encoding: gzip\r\n"));
+  EXPECT_TRUE(is_compressed("accept-encoding: deflate, gzip;q=1.0\r\n"));
+  // Also after a compressed page was made.
+  EXPECT_FALSE(is_compressed("Accept-Encoding: gzip;q=0, identity\r\n"));
+  EXPECT_FALSE(is_compressed("Accept-Encoding: deflate\r\n"));
 }
 
 TEST_F(MetricsServerTest, APageOfAnotherSiteReadsNothing) {

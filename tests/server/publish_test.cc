@@ -131,6 +131,10 @@ TEST_F(PublishTest, AWrongNumberIsNamedAndPublishesNothing) {
   EXPECT_EQ(detail.field_violations(0).field(), "sums.kept_tokens");
   EXPECT_EQ(detail.field_violations(1).field(), "sums.drift.k3");
   EXPECT_THAT(running_.Scrape(), Not(HasSubstr("drift_batches_total{")));
+  // Nor did it take the id.
+  ASSERT_TRUE(Publish(FullPublication()).ok());
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("drift_batches_total{run=\"run\"} 1\n"));
 }
 
 TEST_F(PublishTest, OtherBytesAreRefused) {

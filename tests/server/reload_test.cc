@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/config/flags.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
@@ -139,8 +140,10 @@ TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {
               HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
   Config loaded = config_;
   loaded.max_tokens = 1;
+  loaded.log_level = "debug";
   Load(loaded, "cw.yaml:3: unknown key 'x'");
   EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+  EXPECT_EQ(logger_->level(), spdlog::level::info);
   EXPECT_THAT(running_.Scrape(),
               HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
   EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
@@ -177,6 +180,29 @@ TEST_F(TakeUpTest, AContradictionWithWhatRunsIsAnErrorToo) {
               HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
   EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
   EXPECT_TRUE(running_.Correct(SmallRequest()).ok());
+}
+
+// The values that main reads later, such as the times of the drain, too.
+TEST_F(TakeUpTest, AllThatIsReportedAsChangedIsInForce) {
+  Config loaded = config_;
+  loaded.max_tokens -= 1;
+  loaded.max_sequences -= 1;
+  loaded.max_requests_in_flight += 1;
+  loaded.max_bytes_in_flight += 1;
+  loaded.max_queued_requests += 1;
+  loaded.max_queue_seconds += 1;
+  loaded.min_stream_bytes_per_second += 1;
+  loaded.drain_delay_s += 1;
+  loaded.drain_timeout_s += 1;
+  loaded.log_level = "warning";
+  for (const Flag& flag : Flags()) {
+    EXPECT_EQ(flag.get(loaded) != flag.get(config_), flag.is_reloadable())
+        << flag.name;
+  }
+  Load(loaded);
+  for (const Flag& flag : Flags()) {
+    EXPECT_EQ(flag.get(config_), flag.get(loaded)) << flag.name;
+  }
 }
 
 TEST_F(TakeUpTest, TheLevelChangesAndTheLineIsSeenAtEither) {

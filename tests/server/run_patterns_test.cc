@@ -121,6 +121,26 @@ TEST(TokenRuns, AreTheThirdWord) {
   EXPECT_TRUE((*free)->Find(kToken)->runs.Allow("team-b-1"));
 }
 
+// While a token is rotated two lines have its name.
+TEST(TokenRuns, AreThoseOfTheTokensOwnLine) {
+  const std::string next = "the-next-token-of-it";
+  const auto table = TokenTable::Parse(
+      Line(" runs=team-a-*") + TokenLine("trainer", next).value() +
+      " runs=team-b-*\n" + TokenLine("trainer", next + "2").value());
+  ASSERT_TRUE(table.ok()) << table.status();
+  const TokenTable::Token* const before = (*table)->Find(kToken);
+  const TokenTable::Token* const after = (*table)->Find(next);
+  const TokenTable::Token* const last = (*table)->Find(next + "2");
+  ASSERT_NE(before, nullptr);
+  ASSERT_NE(after, nullptr);
+  ASSERT_NE(last, nullptr);
+  EXPECT_TRUE(before->runs.Allow("team-a-1"));
+  EXPECT_FALSE(before->runs.Allow("team-b-1"));
+  EXPECT_TRUE(after->runs.Allow("team-b-1"));
+  EXPECT_FALSE(after->runs.Allow("team-a-1"));
+  EXPECT_TRUE(last->runs.Allow("team-c-1"));
+}
+
 TEST(TokenRuns, AWrongWordRefusesTheFile) {
   for (const char* after :
        {" runs=", " runs", " run=a", " Runs=a", " a", " runs=a b", " runs=a, b",

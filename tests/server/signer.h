@@ -9,14 +9,18 @@
 #include "openssl/evp.h"
 #include "openssl/pem.h"
 #include "openssl/x509.h"
+#include "openssl/x509v3.h"
 
 namespace counterweight::server {
 
-// Signs certificates of version 1; each may sign others.
+// Signs certificates, which may sign others.
 class Signer {
  public:
   // Returns PEM that is valid until `seconds` from now, which may be negative.
-  std::string Sign(const char* name, const char* issuer, long seconds) const {
+  // `names` are subject alternative ones as OpenSSL's configuration has them,
+  // "DNS:a.example,URI:spiffe://a/b"; without them it is of version 1.
+  std::string Sign(const char* name, const char* issuer, long seconds,
+                   const char* names = nullptr) const {
     const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(),
                                                            X509_free);
     SetName(name, X509_get_subject_name(made.get()));
@@ -24,6 +28,14 @@ class Signer {
     X509_gmtime_adj(X509_getm_notBefore(made.get()), -kDay);
     X509_gmtime_adj(X509_getm_notAfter(made.get()), seconds);
     X509_set_pubkey(made.get(), key_.get());
+    if (names != nullptr) {
+      X509_set_version(made.get(), X509_VERSION_3);
+      const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)>
+          extension(X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name,
+                                        names),
+                    X509_EXTENSION_free);
+      X509_add_ext(made.get(), extension.get(), -1);
+    }
     X509_sign(made.get(), key_.get(), EVP_sha256());
     const Bio bio(BIO_new(BIO_s_mem()), BIO_free);
     PEM_write_bio_X509(bio.get(), made.get());

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -298,6 +299,138 @@ class Collector final : public grpc::CallbackGenericService {
   double shortest_pause_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<grpc::Server> server_;
 };
+
+// Reads the runs of the requests, and answers after Release.
+class ReadingCollector final : public grpc::CallbackGenericService {
+ public:
+  ReadingCollector() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~ReadingCollector() override {
+    Release();
+    server_->Shutdown();
+  }
+
+  std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::vector<std::string> runs() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return runs_;
+  }
+  void Release() {
+    std::vector<Call*> held;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_released_ = true;
+      held.swap(held_);
+    }
+    for (Call* const each : held) each->Answer();
+  }
+
+ private:
+  struct Call : grpc::ServerGenericBidiReactor {
+    explicit Call(ReadingCollector* the_collector) : collector(the_collector) {
+      StartRead(&message);
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok || collector->Note(message, this)) Answer();
+    }
+    void OnDone() override { delete this; }
+    void Answer() {
+      // An empty message.
+      const grpc::Slice none;
+      answer = grpc::ByteBuffer(&none, 1);
+      StartWriteAndFinish(&answer, {}, grpc::Status::OK);
+    }
+
+    ReadingCollector* const collector;
+    grpc::ByteBuffer message;
+    grpc::ByteBuffer answer;
+  };
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* /*context*/) override {
+    return new Call(this);
+  }
+
+  // True if the call may be answered at once.
+  bool Note(const grpc::ByteBuffer& message, Call* call) {
+    grpc::Slice bytes;
+    EXPECT_TRUE(message.DumpToSingleSlice(&bytes).ok());
+    otlp::ExportRequest request;
+    EXPECT_TRUE(
+        request.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const otlp::Span& span :
+         request.resource_spans(0).scope_spans(0).spans()) {
+      for (const otlp::KeyValue& each : span.attributes()) {
+        if (each.key() == "counterweight.run") {
+          runs_.push_back(each.value().string_value());
+        }
+      }
+    }
+    if (!is_released_) held_.push_back(call);
+    return is_released_;
+  }
+
+  int port_ = 0;
+  mutable std::mutex mutex_;  // guards the next three
+  std::vector<std::string> runs_;
+  std::vector<Call*> held_;
+  bool is_released_ = false;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Those that wait behind a slow export are the newest, in their order.
+TEST(SpanExporter, TheOldestOfTooManyAreLost) {
+  constexpr size_t kTooMany = 8;
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  ReadingCollector collector;
+  std::string error;
+  const auto exporter =
+      SpanExporter::Start({.target = collector.target()}, &log, &error);
+  ASSERT_NE(exporter, nullptr) << error;
+  RequestRecord record = SampledRecord();
+  record.run = "first";
+  exporter->Add(record);
+  ASSERT_TRUE(Eventually([&] { return collector.runs().size() == 1; }));
+  std::vector<std::string> expected = {"first"};
+  for (size_t i = 0; i < SpanExporter::kMaxWaiting + kTooMany; ++i) {
+    record.run = std::to_string(i);
+    exporter->Add(record);
+    if (i >= kTooMany) expected.push_back(record.run);
+  }
+  // A request has a span and one of its stage.
+  EXPECT_EQ(exporter->dropped(), int64_t{2 * kTooMany});
+  collector.Release();
+  EXPECT_TRUE(
+      Eventually([&] { return collector.runs().size() == expected.size(); }));
+  EXPECT_EQ(collector.runs(), expected);
+}
+
+// A collector that restarts costs the spans of one export in each period.
+TEST(SpanExporter, AfterAFailureTheRestWaitsForTheNextPeriod) {
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  Collector collector({grpc::StatusCode::UNAVAILABLE, "away"});
+  std::string error;
+  const auto exporter =
+      SpanExporter::Start({.target = collector.target()}, &log, &error);
+  ASSERT_NE(exporter, nullptr) << error;
+  const RequestRecord record = SampledRecord();
+  for (size_t i = 0; i < 2 * SpanExporter::kMaxBatch; ++i) {
+    exporter->Add(record);
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return std::isfinite(collector.shortest_pause()); }));
+  // The second begins so long after the answer to the first.
+  constexpr double kSeconds = SpanExporter::kPeriod.count() / 1e3;
+  EXPECT_GE(collector.shortest_pause(), kSeconds);
+}
 
 TEST(SpanExporter, TheLastExportHasAShorterDeadline) {
   RequestLog log(std::make_shared<spdlog::logger>(

@@ -165,6 +165,28 @@ def test_an_asyncio_client_knows_the_servers_numbers(
     asyncio.run(asyncio.wait_for(use(), 30))
 
 
+def test_each_absence_is_told_once(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    """In the words of an operator who reads the log: when it began, when it was over."""
+    with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="identity") as client:
+        for handler in (answer, AWAY, AWAY, answer, answer, AWAY, answer):
+            server.handler = handler
+            correct(client)
+        # Other calls fail, and are no second answer.
+        server.inform = AWAY
+        with pytest.raises(cw.UnavailableError):
+            client.server_info()
+        assert client.fallbacks == {"identity": 3}
+    told = [each.message for each in caplog.records]
+    assert (
+        told
+        == [
+            'the server is away, on_unavailable="identity": away',
+            "the server is back",
+        ]
+        * 2
+    )
+
+
 def test_a_server_that_is_back_but_full_is_tried_again(server: FakeServer) -> None:
     """Only its absence is not worth a pause."""
     with cw.Client(server.target, timeout=30, retry=QUICK, on_unavailable="identity") as client:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -54,6 +55,20 @@ def opened(server: FakeServer) -> Iterator[Open]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "PAUSE_SECONDS", 0.02)
+
+
+class CountedPauses(threading.Condition):
+    """A publisher's condition that notes its pauses and skips them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if timeout is None:
+            return super().wait_for(predicate)
+        self.seconds.append(timeout)
+        return predicate()
 
 
 class Gate:
@@ -153,6 +168,48 @@ def test_what_may_pass_is_sent_again(
     assert len(told) == 2, told
     assert "cannot be published" in told[0]
     assert "again" in told[1]
+
+
+def test_pauses_do_not_grow(server: FakeServer, opened: Open) -> None:
+    """However long the server was away, its return is noticed within two seconds."""
+    answers = [failing(grpc.StatusCode.UNAVAILABLE, "away")] * 12
+    server.publish = lambda *call: answers.pop()(*call) if answers else pb.PublishResponse()
+    sender = opened()
+    sender._changed = pauses = CountedPauses()
+    sender.put(message(0))
+    wait_until(lambda: len(server.published) == 13)
+    assert pauses.seconds == [publisher.PAUSE_SECONDS] * 12
+    # A channel takes a second at most to connect again.
+    assert publisher.PAUSE_SECONDS <= 1.0
+
+
+@pytest.mark.usefixtures("quick")
+def test_each_attempt_has_the_token_of_its_time(
+    server: FakeServer, opened: Open, tmp_path: Path
+) -> None:
+    """After a rotation the server takes no more of the old one."""
+    token_file = tmp_path / "token"
+    token_file.write_text("first")
+    tokens: list[str] = []
+    names: set[str] = set()
+
+    def publish(request: Any, context: Any) -> Any:
+        metadata = dict(context.invocation_metadata())
+        tokens.append(metadata["authorization"])
+        names.add(metadata["counterweight-client"])
+        if len(tokens) == 2:
+            token_file.write_text("the-second")
+            return failing(grpc.StatusCode.UNAVAILABLE, "away")(request, context)
+        return pb.PublishResponse()
+
+    server.publish = publish
+    sender = opened(token_file=token_file)
+    for i in range(2):
+        sender.put(message(i))
+    wait_until(lambda: len(tokens) == 3)
+    assert ids(server) == [0, 1, 1]
+    assert tokens == ["Bearer first", "Bearer first", "Bearer the-second"]
+    assert len(names) == 1, "the server's queue is fair between names"
 
 
 @pytest.mark.parametrize(
