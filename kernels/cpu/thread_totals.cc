@@ -1,5 +1,6 @@
 #include "kernels/cpu/thread_totals.h"
 
+#include <cstddef>
 #include <new>
 #include <utility>
 
@@ -10,8 +11,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t BytesOfThread(const IsaKernels& kernels) {
-  return (kernels.totals_bytes + kAlignment - 1) / kAlignment * kAlignment;
+size_t Aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // Small batches follow each other quickly, so a thread keeps the memory of its
@@ -56,21 +57,24 @@ ThreadTotals::ThreadTotals(const IsaKernels& kernels, const Plan& plan,
                            int threads)
     : kernels_(kernels),
       plan_(plan),
-      slots_(static_cast<size_t>(threads)),
-      memory_(spare_memory.Take(BytesOfThread(kernels) * slots_.size())) {
-  auto* at = static_cast<std::byte*>(memory_);
+      memory_(spare_memory.Take(static_cast<size_t>(Bytes(kernels, threads)))),
+      slots_(static_cast<Slot*>(memory_), static_cast<size_t>(threads)) {
+  auto* at = static_cast<std::byte*>(memory_) + Aligned(slots_.size_bytes());
   for (Slot& slot : slots_) {
-    slot.memory = at;
-    at += BytesOfThread(kernels);
+    ::new (&slot) Slot{.memory = at};
+    at += Aligned(kernels.totals_bytes);
   }
 }
 
 ThreadTotals::~ThreadTotals() {
-  spare_memory.Keep(memory_, BytesOfThread(kernels_) * slots_.size());
+  const auto threads = static_cast<int>(slots_.size());
+  spare_memory.Keep(memory_, static_cast<size_t>(Bytes(kernels_, threads)));
 }
 
 int64_t ThreadTotals::Bytes(const IsaKernels& kernels, int threads) {
-  return threads * static_cast<int64_t>(BytesOfThread(kernels) + sizeof(Slot));
+  const auto count = static_cast<size_t>(threads);
+  return static_cast<int64_t>(Aligned(count * sizeof(Slot)) +
+                              count * Aligned(kernels.totals_bytes));
 }
 
 ThreadTotals::Slot& ThreadTotals::Take() {

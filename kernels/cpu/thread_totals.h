@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "kernels/cpu/isa_kernels.h"
 
@@ -49,8 +49,9 @@ class ThreadTotals {
 
   const IsaKernels& kernels_;
   const Plan& plan_;
-  std::vector<Slot> slots_;
-  void* memory_;
+  // The slots, and then the totals of each.
+  void* const memory_;
+  const std::span<Slot> slots_;
 };
 
 }  // namespace counterweight::kernels

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/server/temporary_folder.h"
 
 namespace counterweight::server {
 namespace {
@@ -39,10 +40,10 @@ class AvailableCpusOf : public testing::TestWithParam<Case> {
       std::ofstream(root_ / file.path) << file.content << "\n";
     }
   }
-  void TearDown() override { fs::remove_all(root_); }
 
-  const fs::path root_ = fs::path(testing::TempDir()) /
-                         (std::string("cpus_") + std::string(GetParam().name));
+  // Tests run beside each other.
+  const TemporaryFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_P(AvailableCpusOf, Quota) { EXPECT_EQ(CpuQuota(root_), GetParam().quota); }
