@@ -249,6 +249,10 @@ typedef struct cw_batch {
   double timeout_seconds;
   const volatile int32_t* stop;
   int32_t memory;
+  /* For CW_CUDA: not 0 if the caller knows that all addresses are of the
+   * handle's device, as from arrays that say so. CUDA is not asked for each
+   * then, and for others the behaviour is undefined. */
+  int32_t knows_places;
   void* stream;
 } cw_batch;
 

@@ -28,8 +28,9 @@ struct CheckedPlace {
   int64_t element_size;
 };
 
-// Appends what is wrong with it in a request of that `memory`.
-void CheckPlace(const kernels::Corrector& corrector, int32_t memory,
+// Appends what is wrong with it in a request of that `memory`. Null: it is
+// known to be of that memory.
+void CheckPlace(const kernels::Corrector* corrector, int32_t memory,
                 const CheckedPlace& place,
                 std::span<const std::span<const std::byte>> inputs,
                 std::span<const cw_bytes> others,

@@ -59,6 +59,12 @@ bool ReadLayout(const cw_batch& batch, const server::RequestLimits& limits,
   return true;
 }
 
+// Whether CUDA has to say where addresses are, in a fraction of a microsecond
+// for each.
+bool AsksForPlaces(const cw_batch& batch) {
+  return batch.memory != CW_CUDA || batch.knows_places == 0;
+}
+
 // The contract's form of a shape.
 v1::Layout LayoutOf(const cw_batch& batch) {
   v1::Layout layout;
@@ -198,7 +204,7 @@ Failure PreparedCall::Place(const kernels::Corrector& corrector,
     const auto size =
         static_cast<size_t>(server::OutputBytes(role, reading.layout));
     CheckPlace(
-        corrector, batch.memory,
+        AsksForPlaces(batch) ? &corrector : nullptr, batch.memory,
         {role, data, size, server::ElementSize(server::OutputDType(role))},
         {reading.inputs.data(), signature_.num_inputs},
         {places.data(), num_places}, &violations);
@@ -231,7 +237,7 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
       return Misuse("batch.inputs[] must not be NULL");
     }
   }
-  if (engine_->computes_on_device()) {
+  if (AsksForPlaces(batch) && engine_->computes_on_device()) {
     const Violations violations = CheckPlaces(*corrector, batch.memory, inputs);
     if (!violations.empty()) return InvalidArgument(violations);
   }

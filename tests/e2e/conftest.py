@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import sys
@@ -13,6 +14,7 @@ import pytest
 from counterweight_rl import compat
 from counterweight_rl.compat import _releases
 from counterweight_rl.local import library
+from device_arrays import Device, library_file
 from goldens import GOLDENS, release_of
 from prometheus_process import find_tool
 from server_process import REPOSITORY, ServerProcess, binary
@@ -90,6 +92,39 @@ def local_library() -> None:
         if library.VARIABLE in os.environ:
             raise
         pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """The fake device, and a libcounterweight on it."""
+    if not library_file().exists():
+        pytest.skip(f"{library_file()} is missing: make build")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERWEIGHT_FAKE_CUDA_DEVICES", "2")
+        patch.setenv(library.VARIABLE, str(library_file()))
+        library.load.cache_clear()
+        # Else the fake runtime's functions would be those of torch's own CUDA runtime, once torch is imported.
+        ctypes.CDLL(str(library_file()), mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
+        yield Device()
+        library.load.cache_clear()
+
+
+@pytest.fixture
+def local_cuda(device: Device) -> Iterator[cw.Client]:
+    device.set_seed(0)
+    with cw.Client("local:cuda") as client:
+        yield client
+    device.set_seed(0)
+
+
+@pytest.fixture
+def tensors(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """torch's tensors on the fake device; a ``device_tensors.Tensors``."""
+    pytest.importorskip("torch")
+    from device_tensors import Tensors
+
+    yield Tensors(device, monkeypatch)
+    device.free()
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from server_process import binary
 
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_DEVICE = 2  # cudaMemoryTypeDevice
 _SET_SEED = "_ZN13counterweight9fake_cuda7SetSeedEm"  # fake_cuda::SetSeed(uint64_t)
 
 
@@ -44,17 +41,18 @@ class Device:
         path = library_file().parent / "tests/kernels/cuda_on_cpu/libcounterweight_fake_cudart.so"
         self._runtime = ctypes.CDLL(str(path))
         self._sent: list[tuple[int, int]] = []
-        self.synchronized_by_the_client = 0
+        self._made: list[tuple[str, int]] = []
 
     def set_seed(self, seed: int) -> None:
         """The order of streams; 0: at once."""
         self._runtime[_SET_SEED](ctypes.c_uint64(seed))
 
-    def stream(self) -> int:
-        """A new stream of device 0."""
+    def stream(self, index: int = 0) -> int:
+        """A new stream of a device."""
         stream = ctypes.c_void_p()
-        self._call("cudaSetDevice", 0)
+        self._call("cudaSetDevice", index)
         self._call("cudaStreamCreateWithFlags", ctypes.byref(stream), 1)
+        self._call("cudaSetDevice", 0)
         return int(stream.value or 0)
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: int, index: int = 0) -> DeviceArray:
@@ -64,6 +62,7 @@ class Device:
         self._call("cudaSetDevice", index)
         self._call("cudaMalloc", ctypes.byref(memory), ctypes.c_size_t(like.nbytes))
         self._call("cudaSetDevice", 0)
+        self._made.append(("cudaFree", int(memory.value or 0)))
         return DeviceArray(int(memory.value or 0), like, stream)
 
     def send(self, array: Any, stream: int, index: int = 0) -> DeviceArray:
@@ -77,18 +76,40 @@ class Device:
 
     def receive(self, array: DeviceArray, stream: int) -> Any:
         """A numpy array that has the numbers when the stream has reached it."""
-        return self._receive(array.address, array.shape, array.dtype, stream)
+        return self.receive_bytes(array.address, array.shape, array.dtype, stream)
 
     def overwrite(self, stream: int) -> None:
         """The stream writes garbage over what was sent."""
         for address, size in self._sent:
-            arguments = ctypes.c_void_p(address), 60, ctypes.c_size_t(size), ctypes.c_void_p(stream)
-            self._call("cudaMemsetAsync", *arguments)
+            self.fill(address, size, stream)
         self._sent.clear()
+
+    def copy(self, to: int, source: int, size: int, stream: int) -> None:
+        """The stream copies from memory of the device to other memory of it."""
+        self._copy(to, source, size, _ON_DEVICE, stream)
+
+    def fill(self, address: int, size: int, stream: int) -> None:
+        """The stream writes something, so that the memory counts as written."""
+        arguments = ctypes.c_void_p(address), 60, ctypes.c_size_t(size), ctypes.c_void_p(stream)
+        self._call("cudaMemsetAsync", *arguments)
+
+    def index_of(self, address: int) -> int | None:
+        """The device whose memory it is; None: of the host."""
+        found = _Attributes()
+        self._call("cudaPointerGetAttributes", ctypes.byref(found), ctypes.c_void_p(address))
+        return found.device if found.type == _DEVICE else None
 
     def synchronize(self, stream: int) -> None:
         """Waits for the stream."""
         self._call("cudaStreamSynchronize", ctypes.c_void_p(stream))
+
+    def free(self) -> None:
+        """Frees all arrays: calls of the runtime take longer with each."""
+        self._call("cudaDeviceSynchronize")
+        for function, address in self._made:
+            self._call(function, ctypes.c_void_p(address))
+        self._made.clear()
+        self._sent.clear()
 
     def transposed(self, array: DeviceArray) -> DeviceArray:
         """The same memory in the other order."""
@@ -97,51 +118,8 @@ class Device:
         twin.__cuda_array_interface__["strides"] = (size, size * array.shape[0])
         return twin
 
-    def as_torch(self, array: DeviceArray) -> Any:
-        """A tensor in that memory, without torch touching it."""
-        import torch
-
-        memory = (ctypes.c_char * array.nbytes).from_address(array.address)
-        flat: Any = torch.frombuffer(memory, dtype=torch.uint8)
-        dtypes = {"f": torch.float32, "u": torch.uint8}
-        return flat.view(dtypes[array.dtype.kind]).view(array.shape)
-
-    def receive_torch(self, tensor: Any, stream: int) -> Any:
+    def receive_bytes(self, address: int, shape: tuple[int, ...], dtype: Any, stream: int) -> Any:
         """As ``receive``."""
-        dtype = np.float32 if tensor.dtype.is_floating_point else np.uint8
-        return self._receive(tensor.data_ptr(), tuple(tensor.shape), dtype, stream)
-
-    def pretend_to_be_torchs(self, patch: pytest.MonkeyPatch, cuda: Any, stream: int) -> None:
-        """``counterweight_rl.arrays.cuda`` takes tensors for CUDA's, with that current stream."""
-
-        def synchronize() -> None:
-            self.synchronized_by_the_client += 1
-
-        current = SimpleNamespace(cuda_stream=stream, synchronize=synchronize)
-
-        @contextmanager
-        def on_stream(chosen: Any) -> Iterator[None]:
-            assert chosen is current
-            yield
-
-        def empty(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
-            del like
-            kind = np.float32 if dtype.is_floating_point else np.uint8
-            return self.as_torch(self.empty(shape, np.dtype(kind), stream))
-
-        def clone(tensor: Any) -> Any:
-            made = empty(tuple(tensor.shape), tensor.dtype, tensor)
-            size = tensor.numel() * tensor.element_size()
-            self._copy(made.data_ptr(), tensor.data_ptr(), size, _ON_DEVICE, stream)
-            return made
-
-        patch.setattr("torch.Tensor.clone", clone)
-        patch.setattr(cuda, "is_on_device", lambda array: hasattr(array, "data_ptr"))
-        patch.setattr(cuda, "current_stream", lambda tensor: current)
-        patch.setattr(cuda, "on_stream", on_stream)
-        patch.setattr(cuda, "empty", empty)
-
-    def _receive(self, address: int, shape: tuple[int, ...], dtype: Any, stream: int) -> Any:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         staged = self._pinned(size)
         self._copy(staged, address, size, _TO_HOST, stream)
@@ -151,6 +129,7 @@ class Device:
     def _pinned(self, size: int) -> int:
         memory = ctypes.c_void_p()
         self._call("cudaHostAlloc", ctypes.byref(memory), ctypes.c_size_t(size), 1)
+        self._made.append(("cudaFreeHost", int(memory.value or 0)))
         return int(memory.value or 0)
 
     def _copy(self, to: int, source: int, size: int, kind: int, stream: int) -> None:
@@ -162,6 +141,16 @@ class Device:
     def _call(self, function: str, *arguments: Any) -> None:
         error = getattr(self._runtime, function)(*arguments)
         assert error == 0, f"{function}: {error}"
+
+
+class _Attributes(ctypes.Structure):
+    """cudaPointerAttributes."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("pointers", ctypes.c_void_p * 2),
+    )
 
 
 class _Managed(ctypes.Structure):

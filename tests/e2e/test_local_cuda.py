@@ -7,9 +7,6 @@ here, so that a missing wait shows as wrong numbers.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import counterweight_rl as cw
@@ -17,37 +14,12 @@ import numpy as np
 import pytest
 from batches import padded_batch
 from counterweight_rl import aio
-from counterweight_rl.arrays import cuda
-from counterweight_rl.local import library
-from device_arrays import Device, DlpackArray, library_file
+from device_arrays import Device, DlpackArray
 from server_process import DEADLINE_SECONDS
 from transports import LOSS
 
 OUTPUTS = ("weights", "keep_mask", "gradient")
 DTYPES = {"weights": np.float32, "keep_mask": np.uint8, "gradient": np.float32}
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    """The fake device, and a libcounterweight on it."""
-    if not library_file().exists():
-        pytest.skip(f"{library_file()} is missing: make build")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COUNTERWEIGHT_FAKE_CUDA_DEVICES", "2")
-        patch.setenv(library.VARIABLE, str(library_file()))
-        library.load.cache_clear()
-        # Else the fake runtime's functions would be those of torch's own CUDA runtime, once torch is imported.
-        ctypes.CDLL(str(library_file()), mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
-        yield Device()
-        library.load.cache_clear()
-
-
-@pytest.fixture
-def local(device: Device) -> Iterator[cw.Client]:
-    device.set_seed(0)
-    with cw.Client("local:cuda") as client:
-        yield client
-    device.set_seed(0)
 
 
 def arrays(seed: int = 0) -> dict[str, Any]:
@@ -67,17 +39,17 @@ def assert_equal(actual: cw.Result[Any], arrays: dict[str, Any], wanted: cw.Resu
     assert actual.backend == "cuda"
 
 
-def assert_tensors(
-    device: Device, result: cw.Result[Any], current: int, batch: dict[str, Any]
-) -> None:
+def assert_tensors(tensors: Any, result: cw.Result[Any], batch: dict[str, Any]) -> None:
     """The result's tensors have the numbers once the current stream has reached them."""
-    received = {n: device.receive_torch(getattr(result, n), current) for n in OUTPUTS}
-    device.synchronize(current)
+    received = {name: tensors.receive(getattr(result, name)) for name in OUTPUTS}
+    tensors.device.synchronize(tensors.stream)
     assert_equal(result, received, expected(batch))
 
 
 @pytest.mark.parametrize("kind", ["interface", "dlpack"])
-def test_arrays_are_corrected_in_their_stream(device: Device, local: cw.Client, kind: str) -> None:
+def test_arrays_are_corrected_in_their_stream(
+    device: Device, local_cuda: cw.Client, kind: str
+) -> None:
     for seed in range(1, 13):
         device.set_seed(seed)
         batch = arrays(seed)
@@ -88,7 +60,7 @@ def test_arrays_are_corrected_in_their_stream(device: Device, local: cw.Client, 
         }
         if kind == "dlpack":
             sent = {name: DlpackArray(array) for name, array in sent.items()}
-        result = local.correct(**sent, method=LOSS, outputs=OUTPUTS, out=out)
+        result = local_cuda.correct(**sent, method=LOSS, outputs=OUTPUTS, out=out)
         assert result.weights is out["weights"]
         received = {name: device.receive(out[name], stream) for name in OUTPUTS}
         device.overwrite(stream)
@@ -97,37 +69,34 @@ def test_arrays_are_corrected_in_their_stream(device: Device, local: cw.Client, 
 
 
 def test_torch_tensors_are_corrected_in_the_current_stream(
-    device: Device, local: cw.Client, monkeypatch: pytest.MonkeyPatch
+    device: Device, local_cuda: cw.Client, tensors: Any
 ) -> None:
     torch = pytest.importorskip("torch")
-    current = device.stream()
-    device.pretend_to_be_torchs(monkeypatch, cuda, current)
     for seed in range(1, 13):
         device.set_seed(seed)
         batch = arrays(seed)
-        sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
-        result = local.correct(**sent, method=LOSS, outputs=OUTPUTS)
+        # Each of another kind, so that no plan answers it.
+        result = local_cuda.correct(
+            **tensors.send_batch(batch), method=LOSS, outputs=OUTPUTS, run=str(seed)
+        )
         assert isinstance(result.weights, torch.Tensor)
-        assert_tensors(device, result, current, batch)
-    assert device.synchronized_by_the_client == 0
+        assert_tensors(tensors, result, batch)
+    assert tensors.synchronized == 0
 
 
 def test_submitted_tensors_are_copied_on_the_device(
-    device: Device, local: cw.Client, monkeypatch: pytest.MonkeyPatch
+    device: Device, local_cuda: cw.Client, tensors: Any
 ) -> None:
-    pytest.importorskip("torch")
-    current = device.stream()
-    device.pretend_to_be_torchs(monkeypatch, cuda, current)
     for seed in range(1, 13):
         device.set_seed(seed)
         batch = arrays(seed)
-        sent: Any = {n: device.as_torch(device.send(a, current)) for n, a in batch.items()}
-        future = local.submit(**sent, method=LOSS, outputs=OUTPUTS)
-        device.overwrite(current)
-        assert_tensors(device, future.result(DEADLINE_SECONDS), current, batch)
+        sent = tensors.send_batch(batch)
+        future = local_cuda.submit(**sent, method=LOSS, outputs=OUTPUTS)
+        device.overwrite(tensors.stream)
+        assert_tensors(tensors, future.result(DEADLINE_SECONDS), batch)
 
 
-def test_arrays_under_asyncio(device: Device, local: cw.Client) -> None:
+def test_arrays_under_asyncio(device: Device, local_cuda: cw.Client) -> None:
     async def correct(batch: dict[str, Any], stream: int) -> None:
         sent: Any = {name: device.send(array, stream) for name, array in batch.items()}
         out: Any = {
@@ -149,42 +118,44 @@ def test_arrays_under_asyncio(device: Device, local: cw.Client) -> None:
     asyncio.run(together())
 
 
-def test_arrays_in_host_memory_are_still_taken(local: cw.Client) -> None:
+def test_arrays_in_host_memory_are_still_taken(local_cuda: cw.Client) -> None:
     batch = arrays()
-    result = local.correct(**batch, method=LOSS, outputs=OUTPUTS)
+    result = local_cuda.correct(**batch, method=LOSS, outputs=OUTPUTS)
     assert_equal(result, {n: getattr(result, n) for n in OUTPUTS}, expected(batch))
 
 
-def test_what_is_refused(device: Device, local: cw.Client) -> None:
+def test_what_is_refused(device: Device, local_cuda: cw.Client) -> None:
     host = arrays()
     sent: Any = {name: device.send(array, 1) for name, array in host.items()}
     with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: is required"):
-        local.correct(**sent, method=LOSS, outputs=("weights",))
+        local_cuda.correct(**sent, method=LOSS, outputs=("weights",))
     out: Any = {"weights": device.empty((6, 50), np.float32, 1)}
     call: dict[str, Any] = {"method": LOSS, "outputs": ("weights",), "out": out}
     with pytest.raises(
         TypeError, match="advantages is a numpy array but response_mask is an array"
     ):
-        local.correct(**{**sent, "advantages": host["advantages"]}, **call)
+        local_cuda.correct(**{**sent, "advantages": host["advantages"]}, **call)
     with pytest.raises(cw.InvalidRequestError, match="lies on another CUDA device"):
-        local.correct(**{**sent, "advantages": device.send(host["advantages"], 1, index=1)}, **call)
+        local_cuda.correct(
+            **{**sent, "advantages": device.send(host["advantages"], 1, index=1)}, **call
+        )
     with pytest.raises(cw.InvalidRequestError, match="names stream"):
         other = device.send(host["advantages"], device.stream())
-        local.correct(**{**sent, "advantages": other}, **call)
+        local_cuda.correct(**{**sent, "advantages": other}, **call)
     with pytest.raises(TypeError, match="advantages must be C-contiguous on a device"):
-        local.correct(**{**sent, "advantages": device.transposed(sent["advantages"])}, **call)
+        local_cuda.correct(**{**sent, "advantages": device.transposed(sent["advantages"])}, **call)
     with pytest.raises(
         TypeError, match="advantages must be float32 or float16 or bfloat16 on a dev"
     ):
         wide = device.send(host["advantages"].astype(np.float64), 1)
-        local.correct(**{**sent, "advantages": wide}, **call)
+        local_cuda.correct(**{**sent, "advantages": wide}, **call)
     with pytest.raises(cw.InvalidRequestError, match=r"out\['weights'\]: must have dtype float32"):
         wrong: Any = {"weights": device.empty((6, 50), np.float16, 1)}
-        local.correct(**sent, **{**call, "out": wrong})
+        local_cuda.correct(**sent, **{**call, "out": wrong})
     with cw.Client("local:") as cpu, pytest.raises(TypeError, match="only a target local:cuda"):
         cpu.correct(**sent, **call)
     with pytest.raises(TypeError, match="only their own library can copy arrays on a device"):
-        local.submit(**sent, **call).result(DEADLINE_SECONDS)
+        local_cuda.submit(**sent, **call).result(DEADLINE_SECONDS)
     with pytest.raises(cw.CounterweightError, match="there is no device 7"):
         cw.Client("local:cuda?device=7")
 

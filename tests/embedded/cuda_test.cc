@@ -81,6 +81,25 @@ TEST_F(EmbeddedCuda, PreparedCallsOfEveryPreset) {
   EXPECT_GT(corrected, 40);
 }
 
+// The caller knows where the batches of a plan are. The answer is the same.
+TEST_F(EmbeddedCuda, KnownPlacesAreNotAskedFor) {
+  const DeviceBatch batch = SmallBatch(4);
+  const std::string message =
+      batch.Message("{\"preset\": {\"name\": \"token_tis\"}}");
+  const Answered expected = batch.Prepared(cpu_, message);
+  ASSERT_EQ(expected.code, CW_OK) << expected.message;
+  const auto questions = [&](bool knows_places) {
+    fake_cuda::ForgetErrors();
+    Trainer trainer;
+    EXPECT_EQ(batch.Prepared(cuda_, message, &trainer, knows_places), expected);
+    return fake_cuda::Calls()["cudaPointerGetAttributes"];
+  };
+  questions(false);
+  const auto tensors =
+      static_cast<int64_t>(batch.tensors().size() + expected.outputs.size());
+  EXPECT_EQ(questions(false) - questions(true), tensors);
+}
+
 TEST_F(EmbeddedCuda, EveryPresetAndEverySubsetOfOutputs) {
   const DeviceBatch batch = SmallBatch(1);
   const std::string more = ", \"seed\": 5";

@@ -182,7 +182,8 @@ Answered DeviceBatch::OnDevice(cw_handle* handle, const std::string& message,
 }
 
 Answered DeviceBatch::Prepared(cw_handle* handle, const std::string& message,
-                               kernels::Trainer* trainer) const {
+                               kernels::Trainer* trainer,
+                               bool knows_places) const {
   const cw_request request = Request(message, {});
   cw_plan* plan = nullptr;
   const int prepared = cw_prepare(handle, &request, &plan);
@@ -219,6 +220,7 @@ Answered DeviceBatch::Prepared(cw_handle* handle, const std::string& message,
   batch.numbers = numbers.data();
   if (trainer != nullptr) {
     batch.memory = CW_CUDA;
+    batch.knows_places = knows_places ? 1 : 0;
     batch.stream = trainer->stream();
   }
   const int code = cw_run(plan, &batch);

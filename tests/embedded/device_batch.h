@@ -49,7 +49,8 @@ class DeviceBatch {
   // The same by a plan, in memory of the host, or with a trainer in its stream.
   // The message is that of cw_describe; there are no sums.
   Answered Prepared(cw_handle* handle, const std::string& message,
-                    kernels::Trainer* trainer = nullptr) const;
+                    kernels::Trainer* trainer = nullptr,
+                    bool knows_places = false) const;
 
   // The request's tensors, in its order.
   const std::vector<cw_bytes>& tensors() const { return tensors_; }

@@ -61,6 +61,11 @@ def is_on_device(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor) and array.device.type == "cuda"
 
 
+def device_of(tensor: torch.Tensor) -> Any:
+    """Returns the tensor's device."""
+    return tensor.device
+
+
 def current_stream(tensor: torch.Tensor) -> Any:
     """Returns the caller's stream on the tensor's device."""
     return sys.modules["torch"].cuda.current_stream(tensor.device)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.device_array import DeviceArray, adopt_device_array
 from counterweight_rl.arrays.torch_kinds import plain
 
@@ -81,9 +82,10 @@ def check_kinds(arrays: Mapping[str, Any], first: str) -> None:
             raise TypeError(
                 f"{name} is {_kind(array)} but {first} is {_kind(reference)}; pass one kind"
             )
-        if torch and array.device != reference.device:
+        if torch and cuda.device_of(array) != cuda.device_of(reference):
             raise TypeError(
-                f"{name} is on {array.device} but {first} is on {reference.device}; "
+                f"{name} is on {cuda.device_of(array)} but {first} is on "
+                f"{cuda.device_of(reference)}; "
                 "pass tensors of one device"
             )
 

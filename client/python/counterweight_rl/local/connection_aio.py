@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.local.connection_sync import LocalBase
 from counterweight_rl.local.placing import STOP
+from counterweight_rl.local.plain_calls import Known
 from counterweight_rl.result import Result
 
 T = TypeVar("T")
@@ -46,15 +48,24 @@ class LocalConnection(LocalBase):
         Raises:
             CounterweightError: It failed; one of its kinds.
         """
-        key = self._calls.key(call)
-        if self._calls.has(key):
-            result = await run_in_thread(lambda stop: self._calls.correct(key, call, stop))
+        known = self._calls.known(call)
+        on_stream: AbstractContextManager[None] = nullcontext()
+        if known is not None and self._calls.has(known):
+            result = await run_in_thread(lambda stop: self._by_plan(known, call, stop))
             if result is not None:
                 return result
-        whole: calls.Call[Result[Any]] = calls.correct(**call)
+            # Other tasks may have left another stream behind.
+            on_stream = known.on_stream()
+        with on_stream:
+            whole: calls.Call[Result[Any]] = calls.correct(**call)
         answer = await self.run(whole)
-        self._calls.learn(key, call, whole, self._timeout)
+        self._calls.learn(known, call, whole, self._timeout)
         return answer
+
+    def _by_plan(self, known: Known, call: Mapping[str, Any], stop: STOP) -> Result[Any] | None:
+        # The current stream is one of each thread.
+        with known.on_stream():
+            return self._calls.correct(known, call, stop)
 
     async def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

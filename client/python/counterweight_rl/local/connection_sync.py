@@ -12,7 +12,7 @@ from counterweight_rl import calls
 from counterweight_rl.errors import CounterweightError, client_closed
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
-from counterweight_rl.local.plain_calls import Key, copy_arrays
+from counterweight_rl.local.plain_calls import Known, copy_arrays
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
@@ -43,18 +43,23 @@ class LocalCalls:
                 stop.value = 1
             self._end_if_idle()
 
-    def key(self, call: Mapping[str, Any]) -> Key | None:
-        """The key of a call of ``correct``, if calls of its kind can be prepared."""
+    def known(self, call: Mapping[str, Any]) -> Known | None:
+        """Reads what a call of ``correct`` has in common with others; None: it cannot be prepared.
+
+        To be called in the caller's thread.
+        """
         refuse_at_exit()
         prepared = self._engine.prepared
-        return None if prepared is None or self.closed.is_set() else prepared.key(call)
+        return None if prepared is None or self.closed.is_set() else prepared.known(call)
 
-    def has(self, key: Key | None) -> bool:
-        """Whether calls of this key are prepared."""
+    def has(self, known: Known) -> bool:
+        """Whether such calls are prepared."""
         prepared = self._engine.prepared
-        return prepared is not None and prepared.has(key)
+        return prepared is not None and prepared.has(known)
 
-    def correct(self, key: Key | None, call: Mapping[str, Any], stop: STOP) -> Result[Any] | None:
+    def correct(
+        self, known: Known | None, call: Mapping[str, Any], stop: STOP
+    ) -> Result[Any] | None:
         """The answer to a call of ``correct`` by a plan; None: it has to go the whole way.
 
         ``stop`` ends the call, as ``end_calls`` does.
@@ -63,29 +68,29 @@ class LocalCalls:
             CounterweightError: It failed; one of its kinds.
         """
         prepared = self._engine.prepared
-        if key is None or prepared is None or not prepared.has(key):
+        if known is None or prepared is None or not prepared.has(known):
             return None
         # _under_way without the microseconds of a generator.
         self._begin(call.get("request_id"), stop)
         try:
-            return prepared.run(key, call, ctypes.addressof(stop))
+            return prepared.run(known, call, ctypes.addressof(stop))
         finally:
             self._end(stop)
 
     def learn(
         self,
-        key: Key | None,
+        known: Known | None,
         call: Mapping[str, Any],
         answered: calls.Call[Any],
         timeout: float | None,
     ) -> None:
         """Prepares calls of the kind of one that went the whole way, for a client's timeout."""
         prepared, correction = self._engine.prepared, answered.correction
-        if key is None or prepared is None or correction is None:
+        if known is None or prepared is None or correction is None:
             return
         # A client that was closed meanwhile has its answer all the same.
         with suppress(CounterweightError), self._under_way(answered.request_id, STOP()):
-            prepared.learn(key, call, correction, answered.limit(timeout))
+            prepared.learn(known, call, correction, answered.limit(timeout))
 
     def run(self, call: calls.Call[T], timeout: float | None, stop: STOP) -> T:
         """The answer; ``stop`` ends the call, as ``end_calls`` does.
@@ -177,13 +182,13 @@ class LocalConnection(LocalBase):
         Raises:
             CounterweightError: It failed; one of its kinds.
         """
-        key = self._calls.key(call)
-        result = self._calls.correct(key, call, STOP())
+        known = self._calls.known(call)
+        result = self._calls.correct(known, call, STOP())
         if result is not None:
             return result
         whole: calls.Call[Result[Any]] = calls.correct(**call)
         result = self.run(whole)
-        self._calls.learn(key, call, whole, self._timeout)
+        self._calls.learn(known, call, whole, self._timeout)
         return result
 
     def later(self, call: Mapping[str, Any]) -> Callable[[], Result[Any]] | None:
@@ -191,11 +196,21 @@ class LocalConnection(LocalBase):
 
         None: it has no plan, or the caller's arrays need a judgement.
         """
-        key = self._calls.key(call)
-        copied = copy_arrays(call) if self._calls.has(key) else None
+        known = self._calls.known(call)
+        if known is None or not self._calls.has(known):
+            return None
+        copied = copy_arrays(call, known.arrays)
         if copied is None:
             return None
-        return lambda: self.correct(copied)
+        if known.stream is not None:
+            # Only then may other streams write into the caller's tensors.
+            known.stream.synchronize()
+
+        def answer() -> Result[Any]:
+            with known.on_stream():
+                return self.correct(copied)
+
+        return answer
 
     def run(self, call: calls.Call[T]) -> T:
         """Computes the answer.

@@ -79,7 +79,12 @@ class Engine:
             raise self._failure(None, Sent(), lambda text: read_bad_request(memoryview(text)))
         # Only cw_correct returns the sums that are published.
         self.prepared = (
-            PreparedCalls(self._library, self._handle, lambda: self._failure(None, Sent()))
+            PreparedCalls(
+                self._library,
+                self._handle,
+                lambda: self._failure(None, Sent()),
+                device=target.device if self._on_device else None,
+            )
             if publisher is None
             else None
         )

@@ -1,7 +1,7 @@
 """Addresses of arrays that need no judgement: contiguous, on the host, of a plain class.
 
-``NumpyArrays`` and ``TorchTensors`` have the same methods. They return None for whatever is not
-plain, which ``arrays.batch`` reads or refuses.
+``NumpyArrays``, ``TorchTensors`` and ``cuda_tensors.CudaTensors`` have the same methods. They
+return None for whatever is not plain, which ``arrays.batch`` reads or refuses.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ class NumpyArrays:
     """numpy's own arrays, none of a subclass."""
 
     types = frozenset({np.ndarray})
+    device = None
+
+    @staticmethod
+    def stream(mask: Any) -> None:
+        """There is none: the arrays are complete."""
+
+    @staticmethod
+    def copy(name: str, array: Any) -> Any:
+        """Returns a copy that later changes of the array do not reach."""
+        return array.copy()
 
     @staticmethod
     def is_direct(name: str, array: Any) -> bool:
@@ -77,7 +87,14 @@ class NumpyArrays:
 
 
 class TorchTensors:
-    """torch's own tensors and parameters in memory of the host."""
+    """torch's own tensors and parameters in memory of the host.
+
+    Attributes:
+        types: Their classes.
+        device: The CUDA device of all of them; None: the host.
+    """
+
+    device: Any = None
 
     def __init__(self) -> None:
         """Takes what torch has already imported."""
@@ -92,13 +109,26 @@ class TorchTensors:
         self._real = frozenset({torch.float32, torch.float16, torch.bfloat16})
         self._mask = frozenset({torch.bool, torch.uint8})
 
+    def stream(self, mask: Any) -> Any:
+        """Returns the caller's stream, in whose order the tensors are complete; None: they are."""
+
+    def copy(self, name: str, tensor: Any) -> Any:
+        """Returns a copy that later changes of the tensor do not reach; None: it is not plain."""
+        if not self._is_here(tensor) or unreadable(name, tensor) is not None or tensor.is_nested:
+            return None
+        return tensor.detach().clone()
+
     def is_direct(self, name: str, tensor: Any) -> bool:
         """Whether the library reads this dtype in place."""
         return tensor.dtype in (self._mask if name == MASK else self._real)
 
+    def _is_here(self, tensor: Any) -> bool:
+        is_here: bool = tensor.is_cpu
+        return is_here
+
     def _is_plain(self, tensor: Any) -> bool:
         return (
-            tensor.is_cpu
+            self._is_here(tensor)
             and tensor.layout is self._strided
             and not tensor.is_nested
             and not tensor.is_neg()

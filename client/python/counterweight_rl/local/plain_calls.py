@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from counterweight_rl.arrays import cuda
 from counterweight_rl.arrays.batch import per_token
 from counterweight_rl.arrays.encoding import MASK
-from counterweight_rl.arrays.torch_kinds import unreadable
+from counterweight_rl.local.cuda_tensors import CudaTensors
 from counterweight_rl.local.frozen import UnknownValueError, freeze
 from counterweight_rl.local.plain_arrays import NumpyArrays, TorchTensors
 
@@ -50,17 +51,19 @@ _INT64_MAX = (1 << 63) - 1
 _REQUEST_ID_BYTES = 128
 
 Key = tuple[Any, ...]
-Arrays = NumpyArrays | TorchTensors
+Arrays = NumpyArrays | TorchTensors  # CudaTensors are some of these
 ValueT = TypeVar("ValueT")
 
 
 class Kinds:
     """The kinds of arrays. Thread-safe."""
 
-    def __init__(self) -> None:
-        """Knows numpy's; torch's as soon as there is one."""
+    def __init__(self, device: int | None = None) -> None:
+        """Knows numpy's, torch's as soon as there is one, and torch's on that CUDA device."""
         self._numpy = NumpyArrays()
         self._torch: TorchTensors | None = None
+        self._device = device
+        self._on_device: CudaTensors | None = None
 
     def of(self, mask: Any) -> Arrays | None:
         """Returns the kind of a plain array; None: it is none."""
@@ -70,9 +73,35 @@ class Kinds:
             if not hasattr(sys.modules.get("torch"), "Tensor"):
                 return None
             self._torch = TorchTensors()
-        if type(mask) not in self._torch.types or cuda.is_on_device(mask):
+        if type(mask) not in self._torch.types:
             return None
-        return self._torch
+        if not cuda.is_on_device(mask):
+            return self._torch
+        device = cuda.device_of(mask)
+        # torch counts devices as CUDA does.
+        if self._device is None or device.index != self._device:
+            return None
+        if self._on_device is None:
+            self._on_device = CudaTensors(device)
+        return self._on_device
+
+
+class Known(NamedTuple):
+    """The common part of a plan's calls, and where the arrays of one are.
+
+    Attributes:
+        key: The common part.
+        arrays: Their kind.
+        stream: torch's stream in which tensors on a device are complete; None: arrays of the host.
+    """
+
+    key: Key
+    arrays: Arrays
+    stream: Any
+
+    def on_stream(self) -> AbstractContextManager[None]:
+        """Runs the work on tensors inside on the caller's stream, in another thread than his."""
+        return nullcontext() if self.stream is None else cuda.on_stream(self.stream)
 
 
 class Layout(NamedTuple):
@@ -148,7 +177,7 @@ def has_plain_settings(call: Mapping[str, Any]) -> bool:
     )
 
 
-def copy_arrays(call: Mapping[str, Any]) -> dict[str, Any] | None:
+def copy_arrays(call: Mapping[str, Any], kind: Arrays) -> dict[str, Any] | None:
     """Returns a call of ``correct`` that the caller's later changes do not reach, but of ``out``.
 
     None: an array is not plain.
@@ -156,11 +185,8 @@ def copy_arrays(call: Mapping[str, Any]) -> dict[str, Any] | None:
     copied = dict(call)
     for name, value in call.items():
         if name in _ARRAYS and value is not None:
-            if type(value) is np.ndarray:
-                copied[name] = value.copy()
-            elif value.is_cpu and unreadable(name, value) is None and not value.is_nested:
-                copied[name] = value.detach().clone()
-            else:
+            copied[name] = kind.copy(name, value)
+            if copied[name] is None:
                 return None
     for name in ("method", "outputs", "sequence_lengths", "global_counts"):
         if name in copied:
@@ -172,7 +198,7 @@ def copy_arrays(call: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def key_of(call: Mapping[str, Any], kind: Arrays) -> Key | None:
     """Returns what calls of one plan have in common; None: the call has no plan."""
-    parts: list[Any] = []
+    parts: list[Any] = [kind.device]
     for name, value in call.items():
         if name in _ARRAYS:
             if value is None:
@@ -206,9 +232,10 @@ def _lengths(values: Any) -> Any:
         except OverflowError:
             return None
     if hasattr(values, "is_cpu"):  # torch
-        if not values.is_cpu or values.ndim != 1 or values.is_floating_point():
+        on_host = values.is_cpu or values.is_cuda
+        if not on_host or values.ndim != 1 or values.is_floating_point():
             return None
-        values = values.detach().numpy()
+        values = values.detach().cpu().numpy()
     if type(values) is not np.ndarray or values.ndim != 1 or values.dtype.kind != "i":
         return None
     return np.ascontiguousarray(values, np.int64)

@@ -15,7 +15,7 @@ from counterweight_rl.messages import Message
 from counterweight_rl.result import Result, RuleSummary, Timing
 
 # cw_batch.
-_BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPdPiP")
+_BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPdPiiP")
 _ABSENT = struct.pack("=Q", library.ABSENT_BITS)
 _NO_INPUTS = (0,) * library.MAX_INPUTS
 _NO_OUTPUTS = (0,) * library.MAX_OUTPUTS
@@ -76,7 +76,7 @@ class Plan:
         outputs: list[int],
         numbers: Any,
         stop: int,
-        place: tuple[int, int],
+        place: tuple[int, int, int],
     ) -> int:
         """Calls cw_run.
 
@@ -86,7 +86,7 @@ class Plan:
             outputs: Addresses; 0: not wanted.
             numbers: Of the type ``numbers``, for the answer.
             stop: Address of an int32.
-            place: cw_batch.memory and cw_batch.stream.
+            place: The last members of cw_batch, from ``memory`` on.
 
         Returns:
             The library's code.

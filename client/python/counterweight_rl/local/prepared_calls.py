@@ -19,6 +19,7 @@ from counterweight_rl.local.plain_calls import (
     Arrays,
     Key,
     Kinds,
+    Known,
     Layout,
     has_plain_settings,
     keep,
@@ -31,6 +32,7 @@ from counterweight_rl.result import Result
 from counterweight_rl.status import StatusCode
 
 _INVALID_ARGUMENT = StatusCode.INVALID_ARGUMENT.value[0]
+_HOST = (library.HOST, 0, 0)
 _MOST_PLANS = 64
 _MOST_SEEN = 1024
 
@@ -38,60 +40,82 @@ _MOST_SEEN = 1024
 class PreparedCalls:
     """The plans of one engine, by what they were prepared from; bounded. Thread-safe."""
 
-    def __init__(self, functions: Any, handle: Any, failure: Callable[[], Exception]) -> None:
-        """Prepares nothing yet; ``failure`` returns the error of this thread's last call."""
+    def __init__(
+        self,
+        functions: Any,
+        handle: Any,
+        failure: Callable[[], Exception],
+        *,
+        device: int | None = None,
+    ) -> None:
+        """Prepares nothing yet.
+
+        Args:
+            functions: The library.
+            handle: The engine's, a cw_handle.
+            failure: Returns the error of this thread's last call.
+            device: The CUDA device on which the engine reads and writes tensors; None: on none.
+        """
         self._functions = functions
         self._handle = handle
         self._failure = failure
         # Single operations of a dict are atomic.
         self._plans: dict[Key, tuple[Plan, list[bool]]] = {}
         self._seen: dict[Key, None] = {}
-        self._kinds = Kinds()
+        self._kinds = Kinds(device)
 
-    def key(self, call: Mapping[str, Any]) -> Key | None:
-        """Returns what a call of ``correct`` has in common with others of its plan; None: none."""
-        kind = self._kinds.of(call.get(MASK))
-        return None if kind is None else key_of(call, kind)
+    def known(self, call: Mapping[str, Any]) -> Known | None:
+        """Reads what a call of ``correct`` has in common with others; None: it has no plan.
 
-    def has(self, key: Key | None) -> bool:
+        To be called in the thread whose current stream is the caller's.
+        """
+        mask = call.get(MASK)
+        arrays = self._kinds.of(mask)
+        key = None if arrays is None else key_of(call, arrays)
+        if arrays is None or key is None:
+            return None
+        return Known(key, arrays, arrays.stream(mask))
+
+    def has(self, known: Known) -> bool:
         """Returns whether there is a plan."""
-        return key in self._plans
+        return known.key in self._plans
 
-    def run(self, key: Key, call: Mapping[str, Any], stop: int) -> Result[Any] | None:
+    def run(self, known: Known, call: Mapping[str, Any], stop: int) -> Result[Any] | None:
         """Answers a call by a plan; None: it has to go the whole way.
 
         Args:
-            key: Its key.
+            known: What was read of it.
             call: The arguments of ``correct``.
             stop: Address of an int32 that ends the call.
 
         Raises:
             CounterweightError: The call failed for another reason than its arguments.
         """
-        kind = self._kinds.of(call[MASK])
-        found = self._plans.get(key)
-        if kind is None or found is None:
+        found = self._plans.get(known.key)
+        if found is None:
             return None
         try:
-            return self._answer(call, kind, *found, stop)
+            return self._answer(call, known, *found, stop)
         except (TypeError, InvalidRequestError):
             return None  # refused once more, with the request's id
 
     def learn(
-        self, key: Key, call: Mapping[str, Any], correction: Correction[Any], timeout: float | None
+        self,
+        known: Known,
+        call: Mapping[str, Any],
+        correction: Correction[Any],
+        timeout: float | None,
     ) -> None:
         """Makes a plan of an answered call if it is not the first of its kind."""
+        key, arrays, _ = known
         if key not in self._seen:
             keep(self._seen, key, None, _MOST_SEEN)
-            return
-        kind = self._kinds.of(call[MASK])
-        if kind is None:
             return
         try:
             plan = Plan(self._functions, self._handle, correction, timeout)
         except ValueError:
             return
-        direct = [kind.is_direct(name, call[name]) for name in plan.inputs]
+        direct = [arrays.is_direct(name, call[name]) for name in plan.inputs]
         keep(self._plans, key, (plan, direct), _MOST_PLANS)
 
     def close(self) -> None:
@@ -99,8 +123,9 @@ class PreparedCalls:
         self._plans.clear()
 
     def _answer(
-        self, call: Mapping[str, Any], kind: Arrays, plan: Plan, direct: list[bool], stop: int
+        self, call: Mapping[str, Any], known: Known, plan: Plan, direct: list[bool], stop: int
     ) -> Result[Any] | None:
+        kind, stream = known.arrays, known.stream
         layout = read_layout(call, call[MASK].shape)
         if layout is None or not has_plain_settings(call):
             return None
@@ -110,7 +135,9 @@ class PreparedCalls:
         if inputs is None or outputs is None:
             return None
         numbers = plan.numbers()
-        code = plan.run(layout.shape, inputs, outputs.places, numbers, stop, (library.HOST, 0))
+        # CUDA need not be asked where tensors are, because torch says that it is the device.
+        place = _HOST if stream is None else (library.CUDA, 1, int(stream.cuda_stream))
+        code = plan.run(layout.shape, inputs, outputs.places, numbers, stop, place)
         if code == _INVALID_ARGUMENT:
             return None  # the whole way names the argument
         if code:
