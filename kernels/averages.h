@@ -3,11 +3,14 @@
 #define COUNTERWEIGHT_KERNELS_AVERAGES_H_
 
 #include <cstdint>
+#include <limits>
 
 namespace counterweight::kernels {
 
-// Returns NaN if there is nothing to average: 0 / 0.
+// Returns NaN if there is nothing to average. Processors make 0 / 0 a NaN of
+// different bits.
 inline double Mean(double sum, int64_t count) {
+  if (count == 0) return std::numeric_limits<double>::quiet_NaN();
   return sum / static_cast<double>(count);
 }
 

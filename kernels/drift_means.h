@@ -32,7 +32,7 @@ DriftMeans MeansOf(const Sums& sums) {
   const int64_t rows = sums.nonempty_sequences;
   DriftMeans means{};
   // + 0.0 turns the -0 of equal policies into 0.
-  means.kl = -Mean(drift.log_ratio, n) + 0.0;
+  means.kl = Mean(-drift.log_ratio, n) + 0.0;
   means.k3 = Mean(drift.k3, n);
   means.chi2_token =
       2.0 * Mean(drift.excess, n) + Mean(drift.excess_squared, n);

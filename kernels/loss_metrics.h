@@ -32,7 +32,7 @@ LossSummary SummarizeLoss(const Sums& sums) {
   const int64_t n = sums.tokens;
   LossSummary summary{};
   // + 0.0 turns the -0 of equal policies into 0.
-  summary.ppo_kl = -Mean(loss.log_ratio_kept, sums.kept_tokens) + 0.0;
+  summary.ppo_kl = Mean(-loss.log_ratio_kept, sums.kept_tokens) + 0.0;
   summary.clip_fraction = Fraction(loss.clipped, n);
   summary.clip_high_fraction = Fraction(loss.high, n);
   summary.clip_low_fraction = Fraction(loss.low, n);

@@ -20,7 +20,7 @@ class NamedMetrics final : public MetricSink {
     prefix_ = "rules/" + rule_names_[static_cast<size_t>(rule)] + "/";
   }
   void EndRules() override { prefix_.clear(); }
-  void Add(const char* name, double value) override {
+  void Put(const char* name, double value) override {
     (*metrics_)[prefix_ + name] = value;
   }
 

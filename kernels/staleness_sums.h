@@ -45,7 +45,7 @@ struct StalenessSums {
 // KL(denominator || numerator) of the bucket's tokens, as DriftSummary::kl and
 // k3; NaN without tokens.
 inline double KlOf(const StalenessBucketSums& bucket) {
-  return -Mean(bucket.log_ratio, bucket.tokens) + 0.0;
+  return Mean(-bucket.log_ratio, bucket.tokens) + 0.0;
 }
 inline double K3Of(const StalenessBucketSums& bucket) {
   return Mean(bucket.k3, bucket.tokens);

@@ -21,7 +21,7 @@ class NameList final : public kernels::MetricSink {
     prefix_ = Concat("rules/", rules_[static_cast<size_t>(rule)], "/");
   }
   void EndRules() override { prefix_.clear(); }
-  void Add(const char* name, double /*value*/) override {
+  void Put(const char* name, double /*value*/) override {
     names.push_back(Concat(prefix_, name));
   }
 
@@ -40,7 +40,7 @@ class Placed final : public kernels::MetricSink {
 
   void BeginRule(int /*rule*/) override {}
   void EndRules() override {}
-  void Add(const char* /*name*/, double value) override {
+  void Put(const char* /*name*/, double value) override {
     metrics_[*place_++] = value;
   }
 
