@@ -140,7 +140,13 @@ def test_it_can_leave_curves_for_a_browser(
                 > len(STEPS)
             )
         )
+        graph = urllib.request.urlopen(found["at"], timeout=DEADLINE_SECONDS).read().decode()
+        assert "<title>Prometheus" in graph
         server = found["at"].split("/graph")[0]
+        files = re.findall(r'(?:src|href)="(/[^"]+\.(?:js|css)[^"]*)"', graph)
+        assert len(files) > 5
+        for file in files:
+            urllib.request.urlopen(server + file, timeout=DEADLINE_SECONDS)
         query = urllib.parse.quote('counterweight_drift_k3_nats{run="demo-geo_rs-0.95-1.05"}')
         wait_for(lambda: ask(f"{server}/api/v1/query?query={query}")["data"]["result"])
         demo.send_signal(signal.SIGINT)
