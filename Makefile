@@ -75,8 +75,9 @@ docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the Python client's tabl
 	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
 
-manifests: ## Rewrite kustomize's objects from the Helm chart
+manifests: ## Copy the alerts into the Helm chart, and rewrite kustomize's objects from it
 	@.ci/setup go
+	@cp deploy/prometheus/rules.yml deploy/helm/counterweight/files/rules.yml
 	@.ci/with_go go test -C deploy/tools -count=1 -vet=off ./manifests -run TheObjectsOfKustomize -write
 
 pictures: ## Take the pictures of the page and of the dashboards' data again
