@@ -8,17 +8,17 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 .PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs manifests pictures proto clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 	@echo
 	@echo 'CUDA=1 fetches a CUDA compiler and builds for GPUs, CUDA=0 never does. TORCH=1 adds the tests and'
 	@echo 'benchmarks that need torch (5 GB). ARGS="..." are the flags of make serve.'
 
 demo: ## From a fresh Debian 12 to a server correcting real rollouts; KEEP=1 leaves it running for a browser
-	@echo 'demo: step 1 of 3: packages'
+	@echo 'demo: step 1 of 3: packages (the first time 1 to 4 minutes)'
 	@.ci/setup
-	@echo 'demo: step 2 of 3: building the server'
-	@.ci/build release counterweight-server
-	@echo 'demo: step 3 of 3: correcting real rollouts'
+	@echo 'demo: step 2 of 3: building the server (the first time 3 to 12 minutes on two cores; three files of kernels take a minute or more each)'
+	@CUDA=$${CUDA:-$$(grep -qs 'COUNTERWEIGHT_CUDA:.*=ON' build/release/CMakeCache.txt || echo 0)} .ci/build release counterweight-server
+	@echo 'demo: step 3 of 3: correcting real rollouts (seconds)'
 	@$(PYTHON) tests/demo/demo.py --server $(SERVER) $(if $(KEEP),--keep)
 
 test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies; ARGS="kernels_test" or a path for a part
@@ -75,8 +75,9 @@ docs: ## Rewrite kernels/METHODS.md, server/METRICS.md, the Python client's tabl
 	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
 
-manifests: ## Rewrite kustomize's objects from the Helm chart
+manifests: ## Copy the alerts into the Helm chart, and rewrite kustomize's objects from it
 	@.ci/setup go
+	@cp deploy/prometheus/rules.yml deploy/helm/counterweight/files/rules.yml
 	@.ci/with_go go test -C deploy/tools -count=1 -vet=off ./manifests -run TheObjectsOfKustomize -write
 
 pictures: ## Take the pictures of the page and of the dashboards' data again

@@ -45,6 +45,8 @@ class _Server:
             "metrics_listen": "127.0.0.1:0",
             "drain_delay": 0,
             "drain_timeout": 5,
+            # Ray prints each line in the driver's output; "info" has one for each request.
+            "log_level": "warning",
             **flags,
         }
         # The thread that starts the process has to live as long as it: Ray runs __init__ and the

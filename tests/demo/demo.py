@@ -104,7 +104,8 @@ def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
         outcomes = [[correct(client, trial, step) for step in steps] for trial in TRIALS]
 
     print(
-        "\nDrift of the trainer's policy from the one that sampled, by step (KL in nats per token):\n"
+        "\nDrift of the trainer's policy from the one that sampled, by step: versions behind,\n"
+        "KL in nats per token, chi2, effective sample size of token_tis:\n"
     )
     print(drift_table(steps, outcomes[0]))
     print("\nWhat each method would do:\n")
@@ -112,13 +113,15 @@ def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     for trial in TRIALS:
         print(f"  {trial.label:{width}}  {trial.explanation}")
     print(
-        "\nTokens whose weight token_tis truncates; tokens, and sequences, that the others drop:\n"
+        "\nTokens whose weight token_tis truncates at its bound; tokens, and sequences,\n"
+        "that the others drop:\n"
     )
     print(dropped_table(steps, TRIALS, outcomes))
 
     shown = TRIALS[1].run
     print(
-        f"\nFive lines of what Prometheus sees, run {shown} after its last step ({server.metrics_url}):\n"
+        f"\nFive lines of what Prometheus sees ({server.metrics_url}),\n"
+        f"run {shown} after its last step:\n"
     )
     for line in shown_lines(server.scrape(), shown):
         print(f"  {line}")

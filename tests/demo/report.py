@@ -78,12 +78,11 @@ def drift_table(steps: Sequence[Step], outcomes: Sequence[Outcome]) -> str:
     header = [
         "step",
         "engine",
-        "staleness",
+        "behind",
         "tokens",
-        "KL (k1)",
-        "KL (k3)",
+        "KL, k1",
+        "KL, k3",
         "chi2",
-        "PPL ratio",
         "ESS",
     ]
     rows = []
@@ -98,7 +97,6 @@ def drift_table(steps: Sequence[Step], outcomes: Sequence[Outcome]) -> str:
                 f"{m['kl']:.6f}",
                 f"{m['k3']:.6f}",
                 f"{m['chi2_token']:.5f}",
-                f"{m['ppl_ratio']:.4f}",
                 f"{100 * done.effective_sample_size:.2f} %",
             ]
         )
@@ -109,7 +107,7 @@ def dropped_table(
     steps: Sequence[Step], trials: Sequence[Trial], outcomes: Sequence[Sequence[Outcome]]
 ) -> str:
     """`outcomes`: [trials][steps]."""
-    header = ["step", "engine", "staleness", "truncated"]
+    header = ["step", "engine", "behind", "at bound"]
     for trial in trials[1:]:
         words = trial.label.replace(" ", "\n")
         header += [f"{words}\ntokens", "seqs"]

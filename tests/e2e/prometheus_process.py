@@ -71,6 +71,10 @@ class Prometheus:
                 }
             )
         )
+        # Pages beside a program that is unpacked, not installed.
+        pages = pathlib.Path(program).with_name("web")
+        if pages.is_dir():
+            flags = [f"--web.local-assets={pages}", *flags]
         self.process = subprocess.Popen(
             [
                 program,

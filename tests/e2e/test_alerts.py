@@ -86,6 +86,9 @@ MISTAKES = {
         r'{method=~"Correct\|CorrectStream"}\[15m',
         "[15m",
     ),
+    "most of a run": ("most dropped", r"< 0.5$", "< 0.05"),
+    "nearly all of a run": ("most dropped", r"< 0.05$", "< 0.5"),
+    "a run of which nothing is kept": ("most dropped", r"expr: 0 < (run:\w+:avg)", r"expr: \1"),
     "one server of two": ("everything dropped", r"or avg by", "or min by"),
     "a server that the run left": (
         "a server that the run left, by gauges alone",

@@ -74,6 +74,19 @@ def test_wrong_lengths(tmp_path: pathlib.Path) -> None:
         assert sentence.startswith(f"{tmp_path}/batch.npz: sequence_lengths: must ")
 
 
+@pytest.mark.parametrize("kind", [".npz", ".parquet"])
+def test_a_file_of_other_arrays_is_told_what_it_has(tmp_path: pathlib.Path, kind: str) -> None:
+    file = tmp_path / f"batch{kind}"
+    other = {f"array_{i:02}": np.ones(3) for i in range(14)}
+    if kind == ".npz":
+        np.savez(file, **other)
+    else:
+        parquet.write_table(pyarrow.table(other), file)
+    sentence = refused(2, "correct", file, *TIS)
+    assert "the file has array_00, array_01, " in sentence
+    assert "array_11, ...; a batch has response_mask, rollout_log_probs, and old_log" in sentence
+
+
 @pytest.mark.parametrize(
     ("column", "values", "words"),
     [

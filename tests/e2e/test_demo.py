@@ -71,8 +71,14 @@ def test_drift_is_that_of_the_data(printed: str) -> None:
     # Tolerance: half a unit of the last printed digit.
     assert [float(row[4]) for row in table] == pytest.approx(K1, rel=1e-3, abs=6e-6)
     assert [float(row[5]) for row in table] == pytest.approx(K3, rel=1e-3, abs=6e-6)
-    sizes = [float(row[8].removesuffix(" %")) for row in table]
+    sizes = [float(row[7].removesuffix(" %")) for row in table]
     assert sizes == pytest.approx(SAMPLE_SIZE, abs=0.006)
+
+
+def test_tables_fit_into_80_columns(printed: str) -> None:
+    tables = [line for line in printed.splitlines() if line.startswith("  step")]
+    assert len(tables) == 2 * (1 + len(STEPS))
+    assert max(map(len, tables)) <= 80
 
 
 def test_staleness_is_the_mean_over_tokens(printed: str) -> None:
@@ -140,7 +146,13 @@ def test_it_can_leave_curves_for_a_browser(
                 > len(STEPS)
             )
         )
+        graph = urllib.request.urlopen(found["at"], timeout=DEADLINE_SECONDS).read().decode()
+        assert "<title>Prometheus" in graph
         server = found["at"].split("/graph")[0]
+        files = re.findall(r'(?:src|href)="(/[^"]+\.(?:js|css)[^"]*)"', graph)
+        assert len(files) > 5
+        for file in files:
+            urllib.request.urlopen(server + file, timeout=DEADLINE_SECONDS)
         query = urllib.parse.quote('counterweight_drift_k3_nats{run="demo-geo_rs-0.95-1.05"}')
         wait_for(lambda: ask(f"{server}/api/v1/query?query={query}")["data"]["result"])
         demo.send_signal(signal.SIGINT)

@@ -113,6 +113,15 @@ def test_every_rpc_is_guarded_but_health(guarded: ServerProcess) -> None:
         assert b"counterweight.v1.CorrectionService" in next(answers)
 
 
+def test_the_command_line_names_its_own_flag(guarded: ServerProcess) -> None:
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    from command_line import refused
+
+    sentence = refused(1, "methods", "--target", guarded.address)
+    assert "this server wants a token: --token-file FILE sends it" in sentence
+
+
 @pytest.mark.parametrize("tokens", [(TRAINER, "wrong"), ("wrong", TRAINER), (TRAINER, TRAINER)])
 def test_several_tokens_are_none(guarded: ServerProcess, tokens: tuple[str, str]) -> None:
     """A proxy in front may have checked the other one."""

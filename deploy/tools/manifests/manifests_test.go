@@ -222,6 +222,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"shared: {resources: {limits: {memory: null}}}": "/shared/resources",
 		"shared: {flags: {tls_key: x}}":                 "tls_key",
 		"shared: {flags: {metrics_tls: true}}":          "metrics_tls",
+		"shared: {flags: {thread: 3}}":                  "thread",
+		"sidecar: {flags: {threads: abc}}":              "/sidecar/flags/threads",
+		"shared: {enabled: false}":                      "nothing to install",
 		"shared: {metrics: {tls: 1}}":                   "/shared/metrics/tls",
 		"shared: {tls: {secret: Big}}":                  "/shared/tls/secret",
 		"image: {tag: 'a b'}":                           "/image/tag",
@@ -230,6 +233,23 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	} {
 		if _, err := helm(values); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: want %q in the error, got %v", values, reason, err)
+		}
+	}
+}
+
+func TestASidecarsMetricsCanBeOfItsPodAlone(t *testing.T) {
+	values := `
+shared: {enabled: false}
+sidecar:
+  metrics: {podNetwork: %s}
+  workloads: [{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: trainer}]}}]
+`
+	for setting, want := range map[string][3]bool{"true": {true, true, false}, "false": {false, false, true}} {
+		rendered := mustHelm(t, fmt.Sprintf(values, setting))
+		for i, part := range []string{"--allow_insecure", "containerPort: 9464", "--metrics_listen=127.0.0.1:9464"} {
+			if strings.Contains(rendered, part) != want[i] {
+				t.Errorf("podNetwork %s: %q is there: %t", setting, part, !want[i])
+			}
 		}
 	}
 }

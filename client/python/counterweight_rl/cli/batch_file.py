@@ -34,6 +34,7 @@ _NAMES = (*FLOATS, MASK, VERSIONS, LENGTHS, GROUPS, SPANS)
 # Those of a Parquet file: columns of lists, and columns that may or must have one number per row.
 _LISTS = (*FLOATS, MASK, VERSIONS)
 _ONE_PER_ROW = (ADVANTAGES, GROUPS)
+_MOST_LISTED = 12
 _OUTPUTS = ("weights", "keep_mask", "token_reasons", "sequence_reasons", "gradient")
 
 
@@ -98,7 +99,10 @@ def read(path: pathlib.Path) -> BatchFile:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if MASK not in found:
-        raise InputError(f"{path}: {MASK}: is missing; the file has {_listed(found)}")
+        raise InputError(
+            f"{path}: {MASK}: is missing; the file has {_listed(path)}; a batch has {MASK}, "
+            "rollout_log_probs, and old_log_probs or current_log_probs"
+        )
     if not any(name in found for name in FLOATS[:3]):
         raise InputError(f"{path}: rollout_log_probs: is missing, as are all other log-probs")
     found = {name: _converted(path, name, array) for name, array in found.items()}
@@ -106,8 +110,17 @@ def read(path: pathlib.Path) -> BatchFile:
     return BatchFile(path, found)
 
 
-def _listed(found: Mapping[str, Array]) -> str:
-    return ", ".join(found) or "no array of a batch"
+def _listed(path: pathlib.Path) -> str:
+    """Names of the file's arrays."""
+    if path.suffix.lower() == ".parquet":
+        from counterweight_rl.cli import parquet
+
+        names = parquet.names(path)
+    else:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+    shown = names[:_MOST_LISTED] + (["..."] if len(names) > _MOST_LISTED else [])
+    return ", ".join(shown) or "no array"
 
 
 def _read_npz(path: pathlib.Path) -> dict[str, Array]:

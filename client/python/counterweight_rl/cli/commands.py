@@ -229,6 +229,10 @@ def _serve(flags: tuple[str, ...]) -> None:
     sys.exit(serve.serve(find_server(), flags))
 
 
+# The server's advice is for calls, and the command line's own.
+_TOKEN = ("send 'authorization: Bearer TOKEN'", "--token-file FILE sends it")
+
+
 def run() -> int:
     """Runs the command line and returns its exit code."""
     try:
@@ -251,7 +255,7 @@ def run() -> int:
         named = f"{error.filename}: " if error.filename else ""
         return _fail(f"{named}{error.strerror or error}", 1)
     except (FailureError, CounterweightError) as error:
-        return _fail(error, 1)
+        return _fail(str(error).replace(*_TOKEN), 1)
     return 0
 
 

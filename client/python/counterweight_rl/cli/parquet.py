@@ -56,6 +56,11 @@ def read(
     return found
 
 
+def names(path: pathlib.Path) -> list[str]:
+    """The columns of a file that can be read."""
+    return list(pq.ParquetFile(path).schema_arrow.names)
+
+
 def _lists(wrong: str, column: Any) -> tuple[Any, Any]:
     """The elements of a column's lists, and the length of each list."""
     kind = column.type

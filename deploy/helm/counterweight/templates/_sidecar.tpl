@@ -12,14 +12,20 @@ args:
   {{- with $sidecar.uids }}
   - --shared_memory_uids={{ join "," . }}
   {{- end }}
+  {{- if $sidecar.metrics.podNetwork }}
   - --metrics_listen=0.0.0.0:9464
   - --allow_insecure
+  {{- else }}
+  - --metrics_listen=127.0.0.1:9464
+  {{- end }}
   {{- include "counterweight.flags" $sidecar.flags | trim | nindent 2 }}
 env:
   {{- include "counterweight.threads" . | nindent 2 }}
+{{- if $sidecar.metrics.podNetwork }}
 ports:
   - name: metrics
     containerPort: 9464
+{{- end }}
 startupProbe:
   exec:
     command: [/usr/bin/counterweight-server, "--probe=unix:/run/counterweight/server.sock"]
