@@ -283,7 +283,7 @@ class StalenessPass {
   BlockInput read_versions_;
   int64_t next_span_ = 0;
   int64_t row_ = 0;
-  // Of the row, and exact sums of all rows.
+  // Sums of the row, and exact ones of all rows.
   std::array<double, kNumStalenessBuckets> row_log_ratio_{};
   std::array<double, kNumStalenessBuckets> row_k3_{};
   std::array<ExactSum, kNumStalenessBuckets> log_ratios_;

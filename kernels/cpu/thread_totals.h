@@ -1,4 +1,4 @@
-// What the threads of a walk add up of the rows that they walk.
+// The sums of the rows that each thread of a walk has walked.
 #ifndef COUNTERWEIGHT_KERNELS_CPU_THREAD_TOTALS_H_
 #define COUNTERWEIGHT_KERNELS_CPU_THREAD_TOTALS_H_
 

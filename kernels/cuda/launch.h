@@ -54,8 +54,8 @@ struct DeviceJob {
   int32_t shared_bytes;  // of a block, at most
   // Walks: no row is settled yet, so `states` are not read.
   bool first_pass;
-  // LaunchSettle: makes records of the rows. They go into `totals`
-  // (row_totals.h) and nowhere else, or into `rows` where that is null.
+  // LaunchSettle: makes records of the rows, and adds them to `totals`
+  // (row_totals.h). Without totals it stores them in `rows`.
   bool makes_rows;
   double* totals;
   // Nothing was added to the totals yet.

@@ -1,6 +1,6 @@
-// What the rows of a batch add up to on a device: kAllBins numbers for each sum
-// of ColumnsOfRows(), one for each other column. Warps add to them in any
-// order; all of them 0 are the totals of no row.
+// The sums of a batch's rows on a device: kAllBins numbers for each sum of
+// ColumnsOfRows(), one for each other column. Warps add to them in any order;
+// all of them 0 are the totals of no row.
 #ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
 #define COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
 

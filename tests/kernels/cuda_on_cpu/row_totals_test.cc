@@ -1,5 +1,5 @@
-// What a device adds up of segments and rows, against sums of one number after
-// the other.
+// The device's sums of segments and rows, against sums of one number after the
+// other.
 #include "kernels/cuda/row_totals.h"
 
 #include <cuda_runtime_api.h>
