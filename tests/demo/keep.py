@@ -52,6 +52,8 @@ def keep(
                 own_group=True,
             )
             stack.callback(prometheus.stop)
+            # Until then its pages are errors.
+            prometheus.wait_for("vector(1)")
             say(f"Prometheus shows {GRAPH} at {graph_of(prometheus)}")
         say(f"the page is {page_of(server)}")
         say("both go on, with a training step a second, until Ctrl-C")
