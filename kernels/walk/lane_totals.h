@@ -1,5 +1,5 @@
-// The sums of RowRecord over the rows that one thread of the CPU walks. They are
-// exact, so that it does not matter which thread walks which rows.
+// The sums of RowRecord over the rows that one thread of the CPU walks. They
+// are exact, so that it does not matter which thread walks which rows.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_LANE_TOTALS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_LANE_TOTALS_H_
 
