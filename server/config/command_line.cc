@@ -99,6 +99,7 @@ std::string ReadArguments(const std::vector<std::string_view>& arguments,
                           CommandLine* line, std::vector<Setting>* settings) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string_view name = arguments[i];
+    if (name == "-h") name = "--help";
     if (!name.starts_with("--")) {
       return fmt::format(
           "unexpected argument '{}': flags start with --; see --help",

@@ -197,8 +197,9 @@ typedef struct cw_tensor {
 } cw_tensor;
 
 /* The numbers of a run, in this order: these, two for each rule (dropped
- * tokens, dropped sequences), the metrics. A metric that the batch does not
- * have, such as a range over nothing, is CW_ABSENT. */
+ * tokens, dropped sequences), the metrics. cw_describe has a warning of each
+ * rule that drops more than half of the tokens it covers. A metric that the
+ * batch does not have, such as a range over nothing, is CW_ABSENT. */
 enum {
   CW_LOSS = 0, /* CW_ABSENT without a policy loss */
   CW_TOKENS = 1,

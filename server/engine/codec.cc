@@ -17,7 +17,7 @@
 #include "server/engine/codec_outputs.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
-#include "server/engine/names.h"
+#include "server/engine/codec_warnings.h"
 
 namespace counterweight::server {
 namespace {
@@ -272,12 +272,8 @@ void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
   response->set_numerics_version(kernels::kNumericsVersion);
   response->mutable_warnings()->Add(decoded.warnings.begin(),
                                     decoded.warnings.end());
-  if (numbers.positive_log_probs > 0) {
-    response->add_warnings(Concat(
-        "positive_log_probs: ", numbers.positive_log_probs, " of ",
-        numbers.tokens,
-        " tokens have a log-prob above 0, a probability above 1; compute "
-        "log-probs in float32, in the trainer and in the inference engine"));
+  for (std::string& warning : WarnOfNumbers(decoded, numbers)) {
+    response->add_warnings(std::move(warning));
   }
 }
 

@@ -107,7 +107,9 @@ Result<std::vector<v1::TensorRole>> ReadRoles(const v1::CorrectRequest& request,
            "WEIGHTS were asked for, but the method has no importance weight"});
     } else if (role == v1::TENSOR_ROLE_GRADIENT && method.ok() && !has_loss) {
       result.violations.push_back(
-          {field, "GRADIENT was asked for, but the method has no loss"});
+          {field,
+           "GRADIENT is that of a policy loss, and the method has none; "
+           "ListMethods tells which have, such as token_tis_ppo_clip"});
     }
     result.value.push_back(role);
   }

@@ -31,6 +31,13 @@ const SERVICE = [
   ["process_resident_memory_bytes", "resident memory", "bytes"],
   ["counterweight_non_finite_rejections_total", "refused: not finite", "count"],
 ];
+// Below this share of the last batch, as in deploy/prometheus/rules.yml, a number has a word beside it, and both have a colour.
+const LEAST_SHARE = 0.5;
+const WORDS = {
+  counterweight_drift_kept_token_ratio: share => share === 0 ? "all dropped" : "most dropped",
+  counterweight_drift_effective_sample_size_ratio: () => "low sample size",
+};
+const BATCH_IS_OLD_SECONDS = 3600;
 const STAGES = ["decode", "queue", "receive", "compute", "encode"];
 const BATCHES = "counterweight_drift_batches_total";
 
@@ -87,6 +94,10 @@ const series = (families, name, labels = {}) => (families.get(name) || []).filte
   one => Object.entries(labels).every(([key, value]) => one.labels[key] === value));
 const number = (families, name, labels) => series(families, name, labels)[0]?.value;
 
+const wordOf = (name, value) => name in WORDS && value < LEAST_SHARE ? WORDS[name](value) : "";
+const wordsOf = (families, run) =>
+  Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run}))).filter(word => word);
+
 function fill(parent, ...children) { parent.replaceChildren(...children); }
 
 function tiles(table, families, labels) {
@@ -98,6 +109,11 @@ function tiles(table, families, labels) {
     shown.dataset.value = String(value);
     shown.title = name + " " + value;
     tile.append(shown, make("span", title, "faint"));
+    const word = wordOf(name, value);
+    if (word) {
+      shown.className = "bad";
+      tile.append(make("span", word, "bad word"));
+    }
     return tile;
   });
 }
@@ -111,6 +127,7 @@ function curve(values, times, kind, isLog, width) {
   let low = Math.min(...finite), high = Math.max(...finite);
   if (kind === "share") { low = Math.min(low, 0.98 * low); high = Math.min(1, Math.max(high, 1.02 * high)); }
   if (low === high) { low -= Math.abs(low) / 10 || (isLog ? 0 : 0.01); high += Math.abs(high) / 10 || 0.01; }
+  if (kind === "share") { low = Math.max(0, low); high = Math.min(1, high); }
   const from = scale(low), to = scale(high);
   const x = i => left + (width - left - right) * (values.length < 2 ? 0.5 : i / (values.length - 1));
   const y = v => top + (height - top - bottom) * (1 - (scale(v) - from) / ((to - from) || 1));
@@ -237,7 +254,7 @@ with cw.Client(${JSON.stringify(address)}) as client:
         rollout_log_probs=rollout,
         old_log_probs=old,
         response_mask=np.ones(rollout.shape, dtype=bool),
-        method="geo_rs_token_tis",
+        method="token_tis",
         run="first",
     )
 print(result)`;
@@ -248,8 +265,10 @@ const called = name => name || "(without a label)";
 
 function render(families, data) {
   const ready = number(families, "counterweight_ready") === 1;
-  at("state").textContent = ready ? "ready" : "not ready";
-  at("state").className = ready ? "good" : "bad";
+  const bad = data.runs.filter(({name, seconds}) => seconds < BATCH_IS_OLD_SECONDS && wordsOf(families, name).length).length;
+  const look = bad ? `, look at ${bad} ${bad === 1 ? "run" : "runs"}` : "";
+  at("state").textContent = (ready ? "ready" : "not ready") + look;
+  at("state").className = ready && !bad ? "good" : "bad";
   const build = series(families, "counterweight_build_info")[0]?.labels || {};
   const up = Date.now() / 1000 - number(families, "process_start_time_seconds");
   at("build").textContent =
@@ -262,6 +281,8 @@ function render(families, data) {
     const item = make("li"), button = make("button");
     const k3 = number(families, "counterweight_drift_k3_nats", {run: name});
     button.append(make("b", called(name)), make("span", `k3 ${show(k3, "number")}, ${ago(seconds)}`, "faint"));
+    const words = wordsOf(families, name).join(", ");
+    if (words) button.append(make("span", words, "bad word"));
     button.dataset.run = name;
     button.setAttribute("aria-current", String(name === chosen));
     button.addEventListener("click", () => { choose(name); location.hash = encodeURIComponent(name); });
@@ -276,6 +297,10 @@ function render(families, data) {
   if (data.run) {
     const run = data.run.name;
     at("name").textContent = called(run);
+    const share = number(families, "counterweight_drift_kept_token_ratio", {run});
+    at("advice").hidden = !(share < LEAST_SHARE);
+    at("advice").textContent = `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
+      "the rule. If k3 is at its usual level, the rule's interval is too narrow for this engine.";
     fill(at("tiles"), ...tiles(TILES, families, {run}));
     fill(at("curves"), ...curves(data.run));
     fill(at("histogram"), histogram(data.run));

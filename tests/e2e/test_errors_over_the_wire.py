@@ -142,7 +142,10 @@ def test_the_callers_words(client: cw.Client) -> None:
     assert list(found) == ["response_mask"]
 
     found = violations(client, method="token_tis", outputs=("weights", "gradient"), **batch)
-    assert found == {"outputs['gradient']": "gradient was asked for, but the method has no loss"}
+    assert found == {
+        "outputs['gradient']": "gradient is that of a policy loss, and the method has none; "
+        "client.list_methods() tells which have, such as token_tis_ppo_clip"
+    }
 
     loss = cw.PolicyLoss(
         surrogate=cw.Surrogate.LUSPO,
@@ -156,6 +159,18 @@ def test_the_callers_words(client: cw.Client) -> None:
         "method.policy_loss.aggregation": '"luspo" is "gspo" added up by "seq_mean_token_sum"',
         "global_counts": 'is required by policy_loss.denominator="global"',
     }
+
+
+def test_a_rule_that_drops_most_is_a_warning(client: cw.Client) -> None:
+    narrow = cw.Preset("skyrl_token_mask", keep_lower=0.999, keep_upper=1.001)
+    result = client.correct(method=narrow, **padded_batch())
+    (rule,) = result.rules
+    share = rule.dropped_tokens * 100 // int(padded_batch()["response_mask"].sum())
+    assert share > 50
+    (text,) = [text for text in result.warnings if text.startswith("rule ")]
+    assert text.startswith(f"rule {rule.name} drops {share} % of the tokens it covers")
+    assert result.metrics[f"rules/{rule.name}/low_fraction"] > 0
+    assert f"rules/{rule.name}/low_fraction" in text
 
 
 def test_warnings_name_the_argument(client: cw.Client) -> None:

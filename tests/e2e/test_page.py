@@ -224,6 +224,79 @@ def test_numbers_are_those_of_metrics(browser: Browser, server: ServerProcess) -
     assert requests["Correct OK"] == "11"
 
 
+def test_a_run_that_learns_from_few_tokens_is_coloured_and_named(
+    browser: Browser, server: ServerProcess
+) -> None:
+    narrow = cw.Preset("geo_rs_token_tis", keep_lower=0.999, keep_upper=1.001)
+    unbounded = cw.CorrectionConfig(
+        importance_weight=cw.ImportanceWeight(
+            ratio_source=cw.RatioSource.OLD_ROLLOUT, level=cw.Level.TOKEN, bound=cw.Bound.NONE
+        )
+    )
+    browser.open(page_of(server))
+    with cw.Client(server.address) as client:
+        calm = client.correct(method="token_tis", run="calm", **padded_batch())
+        wait_for(browser, "return document.getElementById('state').textContent === 'ready'")
+        dropped = client.correct(method=narrow, run="narrow", **padded_batch())
+        wide = client.correct(method=unbounded, run="wide", **padded_batch(spread=2.0))
+    assert min(calm.metrics["kept_token_fraction"], calm.metrics["effective_sample_size"]) > 0.5
+    assert dropped.metrics["kept_token_fraction"] == 0
+    assert wide.metrics["effective_sample_size"] < 0.5
+    wait_for(
+        browser, "return document.getElementById('state').textContent === 'ready, look at 2 runs'"
+    )
+    words = "[...document.querySelectorAll(arguments[0] + ' .word')].map(e => e.textContent)"
+    assert browser.run(f"return {words}", "#runs [data-run=narrow]") == ["all dropped"]
+    assert browser.run(f"return {words}", "#runs [data-run=wide]") == ["low sample size"]
+    assert browser.run(f"return {words}", "#runs [data-run=calm]") == []
+    colour = "getComputedStyle(document.querySelector(arguments[0])).color"
+    for run, word in (("narrow", ["all dropped"]), ("wide", ["low sample size"]), ("calm", [])):
+        choose(browser, run)
+        assert wait_for(browser, f"return [{words}]", "#tiles") == [word]
+        assert browser.run(
+            "return document.getElementById('advice').checkVisibility() ? "
+            "document.getElementById('advice').textContent : ''"
+        ).startswith("The rules dropped 100.0 %" if run == "narrow" else "")
+    # An axis of shares ends at none and all.
+    axis = "[data-curve=counterweight_drift_kept_token_ratio] text"
+    for run, ends in (("narrow", ("0.00 %", "1.00 %")), ("calm", ("98.0 %", "100.0 %"))):
+        choose(browser, run)
+        texts = browser.run(
+            "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", axis
+        )
+        assert (texts[0], texts[2]) == ends
+    for scheme in ("light", "dark"):
+        browser.show(WIDE, scheme)
+        choose(browser, "narrow")
+        tile = "#tiles [data-metric=counterweight_drift_kept_token_ratio]"
+        calmer = "#tiles [data-metric=counterweight_drift_k3_nats]"
+        told, black, ground = [
+            luminance(browser.run(f"return {script}", place))
+            for script, place in (
+                (colour, tile),
+                (colour, calmer),
+                (colour.replace(".color", ".backgroundColor"), "#tiles .card"),
+            )
+        ]
+        assert told != black
+        # WCAG's AA.
+        assert (max(told, ground) + 0.05) / (min(told, ground) + 0.05) > 4.5
+
+
+def test_most_of_a_run_is_not_all_of_it(browser: Browser, server: ServerProcess) -> None:
+    batch = padded_batch()
+    with cw.Client(server.address) as client:
+        bounds = cw.Preset("skyrl_token_mask", keep_lower=0.9, keep_upper=1.1)
+        kept = client.correct(method=bounds, run="half", **batch).metrics["kept_token_fraction"]
+    assert 0 < kept < 0.5
+    browser.open(page_of(server))
+    choose(browser, "half")
+    assert wait_for(
+        browser,
+        "return [...document.querySelectorAll('#tiles .word')].map(e => e.textContent)",
+    ) == ["most dropped"]
+
+
 def test_a_run_is_a_bounded_number_of_batches(browser: Browser, server: ServerProcess) -> None:
     browser.open(page_of(server))
     batch = padded_batch(2, 3)

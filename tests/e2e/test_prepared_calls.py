@@ -247,3 +247,17 @@ def test_a_warning_of_one_batch(local: cw.Client) -> None:
     with cw.Client("local:?threads=1") as fresh:
         assert warned.warnings == fresh.correct(method="token_tis", **positive).warnings
     assert any("positive_log_probs" in text for text in warned.warnings)
+
+
+def test_a_rule_that_drops_most_is_a_warning(local: cw.Client) -> None:
+    narrow = cw.Preset("geo_rs_token_tis", keep_lower=0.999, keep_upper=1.001)
+    result = thrice(local, method=narrow, **BATCH)
+    assert result.metrics["kept_token_fraction"] < 0.5
+    (text,) = [text for text in result.warnings if text.startswith("rule ")]
+    assert text.startswith("rule mean_ratio drops ")
+    assert "the ratio is outside 0.999 to 1.001" in text
+    assert "counterweight suggest FILE" in text
+    with cw.Client("local:?threads=1") as fresh:
+        assert fresh.correct(method=narrow, **BATCH).warnings == result.warnings
+        unmeasured = fresh.correct(method=narrow, metrics=False, **BATCH)
+    assert not [text for text in unmeasured.warnings if text.startswith("rule ")]

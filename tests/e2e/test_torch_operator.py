@@ -164,7 +164,7 @@ def test_errors_pass_through_compiled_code(local: cw.Client) -> None:
     operator = PolicyLossOperator(local, method="token_tis")
     step = torch.compile(lambda **inputs: operator(**inputs), fullgraph=True, backend="aot_eager")
     for call in (operator, step):
-        with pytest.raises(cw.InvalidRequestError, match="the method has no loss"):
+        with pytest.raises(cw.InvalidRequestError, match="the method has none"):
             call(**tensors())
 
 

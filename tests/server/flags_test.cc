@@ -161,6 +161,7 @@ TEST(Flags, DevicesAreTheFirstOrThoseNamedOrAll) {
 TEST(Flags, HelpWinsOverValidation) {
   const CommandLine line = ParseFlags({"--listen=0.0.0.0:1", "--help"});
   EXPECT_TRUE(line.help);
+  EXPECT_TRUE(ParseFlags({"-h"}).help);
   EXPECT_EQ(line.error, "");
   EXPECT_TRUE(ParseFlags({"--version"}).version);
 }

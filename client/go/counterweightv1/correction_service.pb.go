@@ -326,7 +326,9 @@ type CorrectResponse struct {
 	Backend string `protobuf:"bytes,8,opt,name=backend,proto3" json:"backend,omitempty"`
 	// The server's time in each stage.
 	Timing *Timing `protobuf:"bytes,9,opt,name=timing,proto3" json:"timing,omitempty"`
-	// Sentences for the caller that are not errors.
+	// Sentences for the caller that are not errors: arguments that the method does
+	// not read, oddities of another system's block, log-probs above 0, and, unless
+	// omit_metrics, each rule that drops more than half of the tokens it covers.
 	Warnings []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Drift by staleness, of every method alike. Absent unless the request told
 	// versions (version_spans or the tensor POLICY_VERSIONS), and if

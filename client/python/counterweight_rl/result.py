@@ -121,7 +121,8 @@ class Result(Generic[ArrayT]):
         non_finite_tokens: Positions with response_mask 1 that held a non-finite number and were
             dropped or neutralized; with dialect "trl" also those with a rollout log-prob of NaN,
             which TRL since 1.11 reads as unknown.
-        warnings: Sentences for the caller that are not errors.
+        warnings: Sentences for the caller that are not errors, such as a rule that drops more than
+            half of the tokens it covers.
         request_id: The request's id.
         numerics_version: Changes when any bit of any answer changes.
         backend: "cpu" or "cuda".

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from counterweight_rl.config import Preset
 
 # Each of several methods reads other arrays of the file.
 _UNREAD = "but this method does not read it"
+# The advice below the table says it for the whole method.
+_DROPS = re.compile(r"rule \S+ drops \d+ % of the tokens")
 # From this share of dropped tokens on the table has an advice beneath.
 _MUCH = 0.5
 
@@ -89,7 +92,9 @@ def outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
         kl=metrics.get("kl", math.nan),
         k3=metrics.get("k3", math.nan),
         weights=weights,
-        warnings=tuple(w for w in result.warnings if not w.endswith(_UNREAD)),
+        warnings=tuple(
+            w for w in result.warnings if not w.endswith(_UNREAD) and not _DROPS.match(w)
+        ),
     )
 
 

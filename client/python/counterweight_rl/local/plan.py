@@ -145,7 +145,8 @@ class Plan:
                 )
             )
         if name == "warnings":
-            if not numbers[library.POSITIVE_LOG_PROBS]:
+            dropped = numbers[library.FIRST_RULE : self._first_metric : 2]
+            if not numbers[library.POSITIVE_LOG_PROBS] and not any(dropped):
                 return self._warnings
             return attribute(self._describe(numbers), "warnings")
         if name == "non_finite_tokens":
