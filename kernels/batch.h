@@ -63,6 +63,8 @@ struct Outputs {
   // is 0, and where keep_mask is, unless a KL penalty over the original tokens
   // or a mean over them (LossSpec::over) reaches the token.
   float* gradient = nullptr;
+  // CorrectResult::partial is wanted.
+  bool partial_sums = false;
 };
 
 }  // namespace counterweight::kernels

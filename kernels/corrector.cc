@@ -36,6 +36,13 @@ class WholeRun final : public CorrectRun {
 
 }  // namespace
 
+void CorrectResult::SetLossCount(double count) {
+  sums.loss.count = count;
+  if (!partial.maxima.empty()) {
+    SetAgreed(Agreed::kLossCount, count, &partial);
+  }
+}
+
 // NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it.
 Turn CorrectRun::TakeTurn(std::function<void()> /*wake*/) { return Turn::kNow; }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/partial_sums.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
 
@@ -69,6 +70,10 @@ struct CorrectResult {
   // DeviceInfo::index of the device that computed; -1 if none was reported.
   int device = -1;
   BatchSums sums{};
+  // Empty unless Outputs::partial_sums.
+  PartialSums partial;
+
+  void SetLossCount(double count);
 };
 
 // Identifies a device in every process, unlike an index.

@@ -14,6 +14,7 @@
 #include "kernels/math/exact_sum.h"
 #include "kernels/tile/tile_state.h"
 #include "kernels/walk/make_plan.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 
@@ -131,6 +132,7 @@ class StalenessPass {
     }
     total_.measured = 1;
     result->sums.staleness = total_;
+    if (!result->partial.maxima.empty()) AddTo(&result->partial);
   }
 
  private:
@@ -143,6 +145,15 @@ class StalenessPass {
     row_log_ratio_ = {};
     row_k3_ = {};
     ++row_;
+  }
+
+  void AddTo(PartialSums* partial) const {
+    std::array<StalenessBins, kNumStalenessBuckets> bins;
+    for (size_t b = 0; b < kNumStalenessBuckets; ++b) {
+      std::copy_n(log_ratios_[b].bins().low, kBins, bins[b].log_ratio);
+      std::copy_n(k3s_[b].bins().low, kBins, bins[b].k3);
+    }
+    AddStaleness(total_, bins.data(), partial);
   }
 
   // Finds the block's numbers, or copies them to the host.

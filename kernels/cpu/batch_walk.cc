@@ -161,10 +161,11 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
   });
 }
 
-bool BatchWalk::Finish(const Job& job, RowRecord* total) {
+bool BatchWalk::Finish(const Job& job, RowRecord* total,
+                       std::vector<double>* bins) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
-  totals_.Finish(total);
+  totals_.Finish(total, bins);
   return !stopped_;
 }
 

@@ -33,9 +33,10 @@ class BatchWalk {
   // same at each call of one walk.
   void Advance(const Job& job, int64_t rows);
 
-  // Walks the remaining rows and stores the sums of all in *total; the next
-  // Advance begins a new walk. Returns false if the walk was stopped.
-  bool Finish(const Job& job, RowRecord* total);
+  // Walks the remaining rows and stores the sums of all; see ThreadTotals. The
+  // next Advance begins a new walk. Returns false if the walk was stopped.
+  bool Finish(const Job& job, RowRecord* total,
+              std::vector<double>* bins = nullptr);
 
   // The calling thread's scratch for `kernels`.
   static void* LocalScratch(const IsaKernels& kernels);

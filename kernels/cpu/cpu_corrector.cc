@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/corrector.h"
 #include "kernels/cpu/batch_walk.h"
@@ -70,11 +71,15 @@ class CpuRun final : public CorrectRun {
     // The plan and the last sums are computed on this thread.
     const DefaultFloatModes modes;
     RowRecord total;
-    if ((plan_.loss.active && !Prepare()) || !walk_.Finish(MainJob(), &total)) {
+    std::vector<double> bins;
+    if ((plan_.loss.active && !Prepare()) ||
+        !walk_.Finish(MainJob(), &total,
+                      outputs_.partial_sums ? &bins : nullptr)) {
       return {.status = CorrectStatus::kStopped};
     }
-    CorrectResult result = MakeResult(plan_, batch_, total);
-    result.sums.loss.count = loss_.count;
+    CorrectResult result =
+        MakeResult(plan_, batch_, total, bins.empty() ? nullptr : bins.data());
+    result.SetLossCount(loss_.count);
     if (result.status == CorrectStatus::kOk &&
         DividesWeights(plan_, outputs_) &&
         result.sums.weight.normalizer != 1.0) {

@@ -11,6 +11,7 @@
 #include "kernels/batch.h"
 #include "kernels/plan/plan.h"
 #include "kernels/plan/record.h"
+#include "kernels/walk/record_columns.h"
 #include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {
@@ -50,6 +51,9 @@ struct IsaKernels {
   void (*begin_totals)(const Plan& plan, void* totals);
   // Adds the totals of other rows, which must begin anew.
   void (*merge_totals)(const Plan& plan, void* into, void* from);
+  // Stores the bins of sums; see LaneTotals::take_bins.
+  void (*take_bins)(const Plan& plan, void* totals,
+                    const RecordColumns& columns, double* out);
   // Stores the sums, each rounded once. `totals` must begin anew.
   void (*take_totals)(const Plan& plan, void* totals, RowRecord* out);
 

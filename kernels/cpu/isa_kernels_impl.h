@@ -342,6 +342,11 @@ void merge_totals(const Plan& plan, void* into, void* from) {
   static_cast<LaneTotals*>(into)->merge(plan, *static_cast<LaneTotals*>(from));
 }
 
+void take_bins(const Plan& plan, void* totals, const RecordColumns& columns,
+               double* out) {
+  static_cast<LaneTotals*>(totals)->take_bins(plan, columns, out);
+}
+
 void take_totals(const Plan& plan, void* totals, RowRecord* out) {
   static_cast<LaneTotals*>(totals)->take(plan, *out);
 }
@@ -385,11 +390,12 @@ void k3_of(const float* log_ratios, int64_t count, float* k3) {
 }
 
 constexpr IsaKernels MakeKernels(const char* name) {
-  return {name,         sizeof(Scratch), sizeof(LaneTotals),
-          begin_totals, merge_totals,    take_totals,
-          walk_rows,    walk_statistics, initial_state,
-          settle_row,   walk_outputs,    walk_both,
-          settle_loss,  divide,          k3_of};
+  return {name,          sizeof(Scratch), sizeof(LaneTotals),
+          begin_totals,  merge_totals,    take_bins,
+          take_totals,   walk_rows,       walk_statistics,
+          initial_state, settle_row,      walk_outputs,
+          walk_both,     settle_loss,     divide,
+          k3_of};
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ ThreadTotals::Slot& ThreadTotals::Take() {
   }
 }
 
-void ThreadTotals::Finish(RowRecord* total) {
+void ThreadTotals::Finish(RowRecord* total, std::vector<double>* bins) {
   void* all = nullptr;
   for (Slot& slot : slots_) {
     if (!std::exchange(slot.has_begun, false)) continue;
@@ -97,6 +97,11 @@ void ThreadTotals::Finish(RowRecord* total) {
     } else {
       kernels_.merge_totals(plan_, all, slot.memory);
     }
+  }
+  if (bins != nullptr) {
+    const RecordColumns columns = ColumnsOfRows(plan_);
+    bins->assign(static_cast<size_t>(columns.totals), 0.0);
+    if (all != nullptr) kernels_.take_bins(plan_, all, columns, bins->data());
   }
   if (all == nullptr) {
     clear_row(plan_, *total);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/cpu/isa_kernels.h"
 
@@ -34,9 +35,9 @@ class ThreadTotals {
     slot.is_taken.store(false, std::memory_order_release);
   }
 
-  // Stores the sums of all rows; the next With() begins anew. REQUIRES: no
-  // thread is in With().
-  void Finish(RowRecord* total);
+  // Stores the sums of all rows, and their bins (MakePartialSums) if those are
+  // wanted; the next With() begins anew. REQUIRES: no thread is in With().
+  void Finish(RowRecord* total, std::vector<double>* bins);
 
  private:
   struct Slot {

@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/packed_records.h"
-#include "kernels/cuda/row_totals.h"
+#include "kernels/walk/packed_records.h"
+#include "kernels/walk/row_totals.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -170,12 +170,9 @@ __global__ void carry_kernel(const __grid_constant__ RecordColumns columns,
   if (column >= columns.count || columns.op[column] != ColumnOp::kSum) return;
   double* const own = totals + columns.total[column];
   ExactBins<double> bins;
-  for (int k = 0; k < kBins; ++k) bins.low[k] = own[k];
-  for (int k = 0; k < kHighBins; ++k) bins.high[k] = own[kBins + k];
-  bins.has_high = true;
+  load_bins(own, bins);
   bins.carry();
-  for (int k = 0; k < kBins; ++k) own[k] = bins.low[k];
-  for (int k = 0; k < kHighBins; ++k) own[kBins + k] = bins.high[k];
+  store_bins(bins, own);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_try.h"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 
 namespace counterweight::kernels {
 namespace {

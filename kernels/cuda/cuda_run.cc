@@ -26,7 +26,8 @@ CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
       stop_(std::move(stop)),
       caller_(caller),
       on_device_(plan_, batch_, outputs),
-      memory_(device->options.separate_arrays) {}
+      memory_(device->options.separate_arrays),
+      wants_partial_sums_(outputs.partial_sums) {}
 
 CudaRun::~CudaRun() {
   const CallersDevice restored;
@@ -171,7 +172,8 @@ bool CudaRun::Work(CorrectResult* result) {
       !FetchTotals(&total, nullptr)) {
     return false;
   }
-  *result = MakeResult(plan_, batch_, total);
+  *result = MakeResult(plan_, batch_, total,
+                       wants_partial_sums_ ? totals_.data() : nullptr);
   if (!JudgeMask(result)) return false;
   if (!on_device_.weights_wait()) return RetireAll();
   // The stream waits for the division, not this thread, which does not time it.
@@ -194,13 +196,15 @@ CorrectResult CudaRun::Finish() {
     if (plan_.loss.active) PrepareLoss(plan_, batch_, nullptr, &loss_);
     RowRecord nothing{};
     clear_row(plan_, nothing);
-    result = MakeResult(plan_, batch_, nothing);
+    totals_.assign(static_cast<size_t>(on_device_.num_totals()), 0.0);
+    result = MakeResult(plan_, batch_, nothing,
+                        wants_partial_sums_ ? totals_.data() : nullptr);
   } else {
     finished_ = Work(&result);
     End();
     if (!finished_) return Unfinished();
   }
-  result.sums.loss.count = loss_.count;
+  result.SetLossCount(loss_.count);
   result.device_seconds = device_seconds_;
   return result;
 }

@@ -140,6 +140,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   };
   SlotUse slots_[kBlocksInFlight];
   double device_seconds_ = 0.0;
+  const bool wants_partial_sums_;
+  std::vector<double> totals_;  // of the last walk
   double divisor_ = 1.0;
   float* keys_ = nullptr;
   uint64_t first_bad_ = kAllBoolean;  // of the mask, once the sums are here

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_run.h"
-#include "kernels/cuda/row_totals.h"
 #include "kernels/cuda/wait.h"
+#include "kernels/walk/row_totals.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -167,9 +167,9 @@ bool CudaRun::FetchTotals(RowRecord* total, double* row_tokens) {
              kDownloading)) {
     return false;
   }
-  std::vector<double> totals(static_cast<size_t>(on_device_.num_totals()));
+  totals_.resize(static_cast<size_t>(on_device_.num_totals()));
   for (const Transfer& transfer :
-       on_device_.Results(totals.data(), row_tokens, &first_bad_)) {
+       on_device_.Results(totals_.data(), row_tokens, &first_bad_)) {
     if (!Check(pipe_->from_device.Download(transfer.to, transfer.from,
                                            transfer.bytes, pipe_->download),
                kDownloading)) {
@@ -181,7 +181,7 @@ bool CudaRun::FetchTotals(RowRecord* total, double* row_tokens) {
   }
   slots_[slot] = {true, false};
   if (!Check(pipe_->from_device.Drain(), kDownloading)) return false;
-  *total = RecordOf(plan_, totals.data());
+  *total = RecordOf(plan_, totals_.data());
   return true;
 }
 

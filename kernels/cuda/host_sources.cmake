@@ -19,8 +19,6 @@ set(counterweight_cuda_host_sources
     placement.cc
     prepare_kernels.cc
     probe.cc
-    record_columns.cc
-    row_totals.cc
     shapes.cc
     wait.cc)
 list(TRANSFORM counterweight_cuda_host_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

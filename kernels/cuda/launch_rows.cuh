@@ -5,7 +5,7 @@
 #include "kernels/cuda/add_columns.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_on_device.cuh"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 #include "kernels/cuda/row_kernels.cuh"
 #include "kernels/cuda/settle_kernel.cuh"
 

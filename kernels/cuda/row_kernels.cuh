@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 #include "kernels/walk/prefix_bases.h"
 #include "kernels/walk/row_record.h"
 

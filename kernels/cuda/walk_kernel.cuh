@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 #include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/warp_lanes.cuh"
 #include "kernels/walk/loss_row.h"

@@ -3,7 +3,7 @@
 #define COUNTERWEIGHT_KERNELS_CUDA_WARP_COLUMNS_CUH_
 
 #include "kernels/cuda/column_layout.h"
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 #include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {

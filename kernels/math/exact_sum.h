@@ -8,9 +8,10 @@
 // function of the multiset of its addends alone. After J. Demmel and H. D.
 // Nguyen, Fast Reproducible Floating-Point Summation, 2013.
 //
-// kBins of them hold addends below 2^127, and drop of each what is below
-// 2^-175: the range of float32. Larger ones, which perplexities of broken runs
-// are, go into kHighBins, times 2^-600 so that no m overflows.
+// kBins of them hold addends below kMostLow, and drop of each what is below
+// 2^-175: sums of float32 numbers over rows of a length that occurs. Larger
+// ones, which perplexities of broken runs are, go into kHighBins, times 2^-600
+// so that no m overflows.
 #ifndef COUNTERWEIGHT_KERNELS_MATH_EXACT_SUM_H_
 #define COUNTERWEIGHT_KERNELS_MATH_EXACT_SUM_H_
 
@@ -40,6 +41,8 @@ constexpr double power_of_two(int exponent) {
 // The grids of the first bins.
 inline constexpr int kTopGrid = 106;
 inline constexpr int kTopHighGrid = 386;
+// kMostAddends of them are below 2^53 multiples of the first grid.
+inline constexpr double kMostLow = power_of_two(kTopGrid + 40 - 1);
 inline constexpr double kHighScale = power_of_two(-600);
 
 // m of bin k below a grid.
@@ -132,7 +135,7 @@ struct ExactBins {
 
   // add() of any addend.
   COUNTERWEIGHT_RARE void add_any(V x) {
-    const auto is_low = below(0x1p127, x);
+    const auto is_low = below(kMostLow, x);
     V small = is_low ? x : V{};
     split_into_bins<kTopGrid, 0, kBins>(small, low);
     const V large = is_low ? V{} : x;
@@ -222,6 +225,19 @@ struct ExactBins {
   }
 };
 
+// A sum's bins as kAllBins numbers, and back. `out`: the sum of nothing, or one
+// with has_high.
+COUNTERWEIGHT_HD void store_bins(const ExactBins<double>& sum, double* out) {
+  for (int k = 0; k < kBins; ++k) out[k] = sum.low[k];
+  if (!sum.has_high) return;
+  for (int k = 0; k < kHighBins; ++k) out[kBins + k] = sum.high[k];
+}
+COUNTERWEIGHT_HD void load_bins(const double* bins, ExactBins<double>& sum) {
+  for (int k = 0; k < kBins; ++k) sum.low[k] = bins[k];
+  sum.has_high = true;
+  for (int k = 0; k < kHighBins; ++k) sum.high[k] = bins[kBins + k];
+}
+
 // One sum, of any number of addends.
 class ExactSum {
  public:
@@ -235,6 +251,7 @@ class ExactSum {
     ExactBins<double> bins = bins_;
     return bins.take();
   }
+  COUNTERWEIGHT_HD const ExactBins<double>& bins() const { return bins_; }
 
  private:
   ExactBins<double> bins_;

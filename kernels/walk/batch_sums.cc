@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/walk/column_table.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -214,11 +215,11 @@ double Normalizer(const Plan& plan, const RowRecord& total) {
   return mean > kSmallestMean && std::isfinite(mean) ? mean : 1.0;
 }
 
-BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
+BatchSums MakeBatchSums(const Plan& plan, int64_t num_sequences,
                         const RowRecord& folded) {
   const RowRecord total = Canonical(plan, folded);
   BatchSums sums{};
-  sums.num_sequences = batch.num_sequences;
+  sums.num_sequences = num_sequences;
   sums.nonempty_sequences = Count(total.row_sums[kRowNonempty]);
   sums.kept_sequences = Count(total.row_sums[kRowKept]);
   sums.touched_sequences = Count(total.row_sums[kRowTouched]);
@@ -237,7 +238,7 @@ BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
 }
 
 CorrectResult MakeResult(const Plan& plan, const Batch& batch,
-                         const RowRecord& total) {
+                         const RowRecord& total, const double* bins) {
   CorrectResult result;
   if (plan.spec.non_finite == NonFinitePolicy::kReject &&
       total.first_bad != kNoBadToken) {
@@ -254,7 +255,10 @@ CorrectResult MakeResult(const Plan& plan, const Batch& batch,
     result.non_finite.token = position - *row;
     return result;
   }
-  result.sums = MakeBatchSums(plan, batch, total);
+  result.sums = MakeBatchSums(plan, batch.num_sequences, total);
+  if (bins != nullptr) {
+    result.partial = MakePartialSums(plan, batch.num_sequences, total, bins);
+  }
   return result;
 }
 

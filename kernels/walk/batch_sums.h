@@ -15,12 +15,13 @@ double Normalizer(const Plan& plan, const RowRecord& total);
 
 // `folded` is the fold of all rows. What is NaN there has the same bits in the
 // sums, whatever processor made it.
-BatchSums MakeBatchSums(const Plan& plan, const Batch& batch,
+BatchSums MakeBatchSums(const Plan& plan, int64_t num_sequences,
                         const RowRecord& folded);
 
-// The sums and, where the policy is REJECT, the first non-finite number.
+// The sums and, where the policy is REJECT, the first non-finite number. bins:
+// MakePartialSums()'s, or null.
 CorrectResult MakeResult(const Plan& plan, const Batch& batch,
-                         const RowRecord& total);
+                         const RowRecord& total, const double* bins);
 
 }  // namespace counterweight::kernels
 

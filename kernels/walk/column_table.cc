@@ -1,6 +1,7 @@
 #include "kernels/walk/column_table.h"
 
 namespace counterweight::kernels {
+
 bool HasPart(const Plan& plan, Part part, int rule) {
   if (rule >= plan.spec.num_rules) return false;
   const WeightPlan& weight = plan.weight;
@@ -47,6 +48,15 @@ bool HasPart(const Plan& plan, Part part, int rule) {
       return loss.active && loss.reads_padding;
   }
   return false;
+}
+
+bool HasColumn(const Plan& plan, int column) {
+  const Part part = kColumnTable.columns[column].part;
+  // A row's weight counts once for each of its tokens.
+  if (part == Part::kTokenWeights) {
+    return plan.weight.spec.level != Level::kNone;
+  }
+  return HasPart(plan, part, RuleOfColumn(column));
 }
 
 }  // namespace counterweight::kernels

@@ -358,6 +358,9 @@ constexpr int RuleOfExtremum(int extremum) {
 // True if the plan has the part, of rule `rule` where that is not -1.
 bool HasPart(const Plan& plan, Part part, int rule);
 
+// True if rows of a walk of this plan have the column.
+bool HasColumn(const Plan& plan, int column);
+
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_KERNELS_WALK_COLUMN_TABLE_H_

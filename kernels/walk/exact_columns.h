@@ -70,6 +70,33 @@ class ExactRegisters {
     for (int n = 0; n < num_exact_; ++n) put(exact_at_[n], bins_[n].take());
   }
 
+  // Calls put(c, bins) for each of `columns`, of which a register holds
+  // kWideLanes.
+  template <class Put>
+  void take_bins(int columns, Put put) {
+    carry();
+    for_each_sum([&](int i, const auto& lane_bins) {
+      for (int lane = 0; lane < kWideLanes; ++lane) {
+        const int c = i * kWideLanes + lane;
+        if (c >= columns) return;
+        ExactBins<double> bins = lane_bins(lane);
+        put(c, bins);
+      }
+    });
+  }
+
+  // Calls put(i, bins of the sum over the register's lanes).
+  template <class Put>
+  void take_bins_of_lanes(Put put) {
+    carry();
+    for_each_sum([&](int i, const auto& lane_bins) {
+      ExactBins<double> bins;
+      bins.clear();
+      for (int lane = 0; lane < kWideLanes; ++lane) bins.merge(lane_bins(lane));
+      put(i, bins);
+    });
+  }
+
   // The same, put(i, sum over the register's lanes).
   template <class Put>
   void take_lanes(Put put) {
@@ -98,6 +125,22 @@ class ExactRegisters {
       one.high[k] = bins.high[k][lane];
     }
     return one;
+  }
+
+  // Calls f(i, bins of a lane) for each register.
+  template <class F>
+  void for_each_sum(F f) const {
+    for (int n = 0; n < num_whole_; ++n) {
+      f(whole_at_[n], [&](int lane) {
+        ExactBins<double> bins;
+        bins.clear();
+        bins.add(whole_[n][lane]);
+        return bins;
+      });
+    }
+    for (int n = 0; n < num_exact_; ++n) {
+      f(exact_at_[n], [&](int lane) { return lane_of(bins_[n], lane); });
+    }
   }
 
   void carry() {

@@ -8,6 +8,7 @@
 #include "kernels/plan/record.h"
 #include "kernels/walk/column_table.h"
 #include "kernels/walk/exact_columns.h"
+#include "kernels/walk/record_columns.h"
 #include "kernels/walk/row_lanes.h"
 
 namespace counterweight::kernels {
@@ -83,6 +84,24 @@ class LaneTotals {
     fold_high(row_loss_high_, from.row_loss_high_, kNumRowLossExtrema);
   }
 
+  // Stores the bins of each column that is a sum, kAllBins numbers at its
+  // RecordColumns::total. Before take().
+  void take_bins(const Plan& plan, const RecordColumns& columns, double* out) {
+    int first = 0;
+    const auto put = [&](int c, ExactBins<double>& sum) {
+      if (columns.op[first + c] != ColumnOp::kSum) return;
+      store_bins(sum, &out[columns.total[first + c]]);
+    };
+    tokens_.take_bins(plan.token_columns, put);
+    first = plan.token_columns;
+    rows_.take_bins_of_lanes(put);
+    if (!plan.loss.active) return;
+    first = columns.first_loss;
+    loss_.take_bins(kNumLossColumns, put);
+    first += kNumLossColumns;
+    row_loss_.take_bins_of_lanes(put);
+  }
+
   // The sums of all rows. Only once.
   void take(const Plan& plan, RowRecord& out) {
     take_columns(tokens_, out.token_sums, plan.token_columns);
@@ -107,19 +126,10 @@ class LaneTotals {
   // than whole ones in a walk of this plan.
   static bool needs_bins(const Plan& plan, int first, int end) {
     for (int c = first; c < end && c < first + kWideLanes; ++c) {
-      if (!IsWhole(c) && has_column(plan, c)) return true;
+      if (!IsWhole(c) && HasColumn(plan, c)) return true;
     }
     return false;
   }
-  static bool has_column(const Plan& plan, int column) {
-    const Part part = kColumnTable.columns[column].part;
-    // A row's weight counts once for each of its tokens.
-    if (part == Part::kTokenWeights) {
-      return plan.weight.spec.level != Level::kNone;
-    }
-    return HasPart(plan, part, RuleOfColumn(column));
-  }
-
   static void clear_extrema(WideVec* low, WideVec* high, int count) {
     for (int e = 0; e < count; ++e) {
       low[e] = spread_wide<WideVec>(__builtin_inf());

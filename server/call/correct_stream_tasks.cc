@@ -177,7 +177,7 @@ grpc::Status CorrectStream::FinishComputing(bool* waits) {
   grpc::Status status = correction_.Judge(result);
   if (!status.ok()) return status;
   sums_ = result.sums;
-  status = correction_.Encode(sums_);
+  status = correction_.Encode(result);
   call_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;
   v1::StreamSummary summary;

@@ -76,7 +76,7 @@ grpc::Status CorrectWork::Compute() {
 }
 
 grpc::Status CorrectWork::Encode(grpc::ByteBuffer* response) {
-  grpc::Status status = correction_.Encode(result_.sums);
+  grpc::Status status = correction_.Encode(result_);
   if (!status.ok()) return status;
   return SerializePayload(correction_.response(), response);
 }

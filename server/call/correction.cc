@@ -94,9 +94,9 @@ grpc::Status Correction::Judge(const kernels::CorrectResult& result) {
       event, fmt::format("device {}: {}", result.device, result.device_error));
 }
 
-grpc::Status Correction::Encode(const kernels::BatchSums& sums) {
+grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   const auto start = std::chrono::steady_clock::now();
-  const Violations violations = server::Encode(*decoded_, sums, &response_);
+  const Violations violations = server::Encode(*decoded_, result, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);

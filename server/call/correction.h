@@ -40,7 +40,7 @@ class Correction {
   // result is no longer wanted.
   grpc::Status Judge(const kernels::CorrectResult& result);
   // Fills all of response() but tensors and their data.
-  grpc::Status Encode(const kernels::BatchSums& sums);
+  grpc::Status Encode(const kernels::CorrectResult& result);
   // Metrics and drift of a success. After Encode.
   void Publish(const kernels::BatchSums& sums);
 

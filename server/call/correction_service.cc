@@ -11,6 +11,7 @@
 #include "server/base/version.h"
 #include "server/call/correct_stream.h"
 #include "server/call/correct_work.h"
+#include "server/call/merge_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
 #include "server/call/publish_call.h"
@@ -67,6 +68,11 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
                             AnswerPublish(&self->admit_, &self->report_, rpc,
                                           call, request, self->MakeRequestId());
                           });
+     }},
+    {"/counterweight.v1.CorrectionService/MergeSums",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Compute(
+           rpc, [](Call* call) { return std::make_unique<MergeWork>(call); });
      }},
 };
 
@@ -142,6 +148,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
       static_cast<uint64_t>(config->max_bytes_in_flight));
   message.add_features("stream");
   message.add_features("publish");
+  message.add_features("partial_sums");
   // A path is for those who could open it.
   if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

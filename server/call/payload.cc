@@ -76,6 +76,26 @@ grpc::Status ParsePayload(int64_t max_bytes, grpc::ByteBuffer* payload,
   return status;
 }
 
+grpc::Status ParseMessage(int64_t max_bytes, grpc::ByteBuffer* payload,
+                          google::protobuf::MessageLite* message) {
+  bool is_parsed = true;
+  grpc::Status status = ParsePayload(max_bytes, payload, [&](auto* input) {
+    is_parsed = message->ParseFromZeroCopyStream(input);
+    return grpc::Status::OK;
+  });
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("a {} has at most {} bytes after decompression",
+                        message->GetTypeName(), max_bytes)};
+  }
+  if (status.ok() && !is_parsed) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("the request is not a {}: its bytes do not parse",
+                        message->GetTypeName())};
+  }
+  return status;
+}
+
 int64_t InflatedBound(int64_t max_bytes, const grpc::ByteBuffer& payload) {
   const auto size = static_cast<int64_t>(payload.Length());
   if (!IsCompressed(payload)) return size;

@@ -27,6 +27,11 @@ grpc::Status ParsePayload(
     const std::function<
         grpc::Status(google::protobuf::io::ZeroCopyInputStream*)>& parse);
 
+// Parses a message of at most max_bytes, or returns INVALID_ARGUMENT; frees
+// *payload.
+grpc::Status ParseMessage(int64_t max_bytes, grpc::ByteBuffer* payload,
+                          google::protobuf::MessageLite* message);
+
 // Upper bound of *payload's bytes after decompression, computed without
 // decompressing; max_bytes at most if it is compressed.
 int64_t InflatedBound(int64_t max_bytes, const grpc::ByteBuffer& payload);

@@ -7,34 +7,14 @@
 #include "server/call/payload.h"
 #include "server/engine/codec_publication.h"
 #include "server/observe/drift_report.h"
-#include "spdlog/fmt/fmt.h"
 
 namespace counterweight::server {
 namespace {
 
-grpc::Status Parse(grpc::ByteBuffer* bytes, v1::PublishRequest* request) {
-  bool is_parsed = true;
-  grpc::Status status = ParsePayload(kMaxPublishBytes, bytes, [&](auto* input) {
-    is_parsed = request->ParseFromZeroCopyStream(input);
-    return grpc::Status::OK;
-  });
-  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
-    return {grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("a {} has at most {} bytes after decompression",
-                        request->GetTypeName(), kMaxPublishBytes)};
-  }
-  if (status.ok() && !is_parsed) {
-    return {grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("the request is not a {}: its bytes do not parse",
-                        request->GetTypeName())};
-  }
-  return status;
-}
-
 grpc::Status Publish(const Config& config, DriftSeries* drift, Call* call,
                      grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
   v1::PublishRequest request;
-  grpc::Status status = Parse(bytes, &request);
+  grpc::Status status = ParseMessage(kMaxPublishBytes, bytes, &request);
   if (!status.ok()) return status;
   RequestRecord& record = call->record();
   if (!request.request_id().empty()) record.request_id = request.request_id();

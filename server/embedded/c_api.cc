@@ -291,6 +291,22 @@ void cw_discard(cw_plan* plan) {
   delete reinterpret_cast<PreparedCall*>(plan);
 }
 
+int cw_merge(cw_handle* handle, cw_bytes request, int32_t format,
+             cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (handle == nullptr) return cw::Misuse("handle must not be NULL");
+    if (request.data == nullptr && request.size > 0) {
+      return cw::Misuse("request.data must not be NULL");
+    }
+    // Protobuf's int sizes end at 2^31.
+    if (request.size > size_t{1} << 30) {
+      return cw::Misuse("request has more than 2^30 bytes");
+    }
+    return cw::Merge(request, format, made);
+  });
+}
+
 int cw_list_methods(cw_handle* handle, int32_t format, cw_answer** answer) {
   namespace cw = counterweight::embedded;
   return cw::Answered(format, answer, [&](Answer* made) {

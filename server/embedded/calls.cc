@@ -7,6 +7,7 @@
 #include "server/embedded/fork_guard.h"
 #include "server/embedded/message.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_partial.h"
 #include "server/engine/codec_publication.h"
 #include "server/engine/codec_server_info.h"
 
@@ -41,6 +42,19 @@ Failure Sums(int32_t format, Answer* answer) {
   if (!guard.is_safe()) return ForkedInside();
   return Write(server::WritePublication(*answer->publication), format,
                &answer->sums);
+}
+
+Failure Merge(cw_bytes request, int32_t format, Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  v1::MergeSumsRequest message;
+  Failure failure = ReadMerge(
+      {static_cast<const char*>(request.data), request.size}, format, &message);
+  if (!failure.ok()) return failure;
+  v1::MergeSumsResponse response;
+  const server::Violations violations = server::MergeSums(message, &response);
+  if (!violations.empty()) return InvalidArgument(violations);
+  return Write(response, format, &answer->text);
 }
 
 Failure ListMethods(int32_t format, Answer* answer) {

@@ -16,6 +16,7 @@ namespace counterweight::embedded {
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
 Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
 Failure Sums(int32_t format, Answer* answer);
+Failure Merge(cw_bytes request, int32_t format, Answer* answer);
 Failure ListMethods(int32_t format, Answer* answer);
 Failure ServerInfo(Engine* engine, int32_t format, Answer* answer);
 

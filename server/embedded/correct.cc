@@ -117,7 +117,7 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
   response.mutable_timing()->set_compute_seconds(clock.Next());
   const ForkGuard guard;
   if (!guard.is_safe()) return ForkedInside();
-  const Violations violations = server::Encode(decoded, result.sums, &response);
+  const Violations violations = server::Encode(decoded, result, &response);
   if (!violations.empty()) return InvalidArgument(violations);
   response.set_request_id(message.request_id().empty() ? MakeRequestId()
                                                        : message.request_id());

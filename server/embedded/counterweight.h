@@ -229,6 +229,9 @@ typedef struct cw_signature {
   const char* const* metrics; /* names, ascending; 0 with omit_metrics */
   size_t num_metrics;
   size_t num_numbers; /* CW_FIRST_RULE + 2 * num_rules + num_metrics */
+  /* Lengths of a run's PartialSums; 0 unless the request has partial_sums. */
+  size_t num_sums;
+  size_t num_maxima;
 } cw_signature;
 
 /* One batch of a plan. */
@@ -246,6 +249,10 @@ typedef struct cw_batch {
   /* As cw_place's result; NULL: the output is not wanted. */
   void* outputs[CW_MAX_OUTPUTS];
   double* numbers; /* [num_numbers] */
+  /* counterweight.v1.PartialSums, [num_sums] and [num_maxima]; NULL: not
+   * wanted. */
+  double* sums;
+  double* maxima;
   /* As those of cw_request. */
   double timeout_seconds;
   const volatile int32_t* stop;
@@ -282,6 +289,13 @@ CW_EXPORT int cw_describe(const cw_plan* plan, const double* numbers,
 /* Frees a plan, before or after its handle is closed; NULL is allowed. No run
  * may be under way. */
 CW_EXPORT void cw_discard(cw_plan* plan);
+
+/* Adds the sums of a step's parts, and finishes them: a
+ * counterweight.v1.MergeSumsResponse for a MergeSumsRequest in `format`. The
+ * parts are CorrectResponse.sums of requests with partial_sums, or what runs
+ * wrote to cw_batch.sums and cw_batch.maxima. */
+CW_EXPORT int cw_merge(cw_handle* handle, cw_bytes request, int32_t format,
+                       cw_answer** answer);
 
 /* A counterweight.v1.ListMethodsResponse. */
 CW_EXPORT int cw_list_methods(cw_handle* handle, int32_t format,

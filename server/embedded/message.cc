@@ -65,6 +65,20 @@ void ReadNumbers(google::protobuf::Value* value) {
   }
 }
 
+void ReadNumbers(v1::Method* method) {
+  if (!method->has_dialect()) return;
+  google::protobuf::Struct* const block =
+      method->mutable_dialect()->mutable_block();
+  for (auto& field : *block->mutable_fields()) ReadNumbers(&field.second);
+}
+
+Failure DoesNotParse(const google::protobuf::Message& message) {
+  return {CW_INVALID_ARGUMENT,
+          server::Concat("the request is not a ", message.GetTypeName(),
+                         ": its bytes do not parse"),
+          {}};
+}
+
 }  // namespace
 
 Failure ReadRequest(std::string_view text, int32_t format,
@@ -81,16 +95,26 @@ Failure ReadRequest(std::string_view text, int32_t format,
   server::ScannedStream scanned(&input, &scan);
   const bool parsed = request->ParseFromZeroCopyStream(&scanned);
   if (scan.violation()) return InvalidArgument({*scan.violation()});
-  if (!parsed) {
-    return {CW_INVALID_ARGUMENT,
-            server::Concat("the request is not a ", request->GetTypeName(),
-                           ": its bytes do not parse"),
-            {}};
+  if (!parsed) return DoesNotParse(*request);
+  if (format == CW_JSON && request->has_method()) {
+    ReadNumbers(request->mutable_method());
   }
-  if (format == CW_JSON && request->method().has_dialect()) {
-    google::protobuf::Struct* const block =
-        request->mutable_method()->mutable_dialect()->mutable_block();
-    for (auto& field : *block->mutable_fields()) ReadNumbers(&field.second);
+  return {};
+}
+
+Failure ReadMerge(std::string_view text, int32_t format,
+                  v1::MergeSumsRequest* request) {
+  std::string converted;
+  if (format == CW_JSON) {
+    Failure failure = ToBytes(text, request->GetTypeName(), &converted);
+    if (!failure.ok()) return failure;
+    text = converted;
+  }
+  if (!request->ParseFromArray(text.data(), static_cast<int>(text.size()))) {
+    return DoesNotParse(*request);
+  }
+  if (format == CW_JSON && request->has_method()) {
+    ReadNumbers(request->mutable_method());
   }
   return {};
 }

@@ -18,6 +18,9 @@ namespace counterweight::embedded {
 Failure ReadRequest(std::string_view text, int32_t format,
                     int64_t max_sequences, v1::CorrectRequest* request);
 
+Failure ReadMerge(std::string_view text, int32_t format,
+                  v1::MergeSumsRequest* request);
+
 // Writes the message in `format`.
 Failure Write(const google::protobuf::Message& message, int32_t format,
               std::string* text);

@@ -65,6 +65,17 @@ bool AsksForPlaces(const cw_batch& batch) {
   return batch.memory != CW_CUDA || batch.knows_places == 0;
 }
 
+void Store(const kernels::PartialSums& sums, const cw_batch& batch) {
+  if (batch.sums != nullptr) {
+    double* at = std::copy(sums.whole.begin(), sums.whole.end(), batch.sums);
+    at = std::copy(sums.narrow.begin(), sums.narrow.end(), at);
+    std::copy(sums.wide.begin(), sums.wide.end(), at);
+  }
+  if (batch.maxima != nullptr) {
+    std::copy(sums.maxima.begin(), sums.maxima.end(), batch.maxima);
+  }
+}
+
 // The contract's form of a shape.
 v1::Layout LayoutOf(const cw_batch& batch) {
   v1::Layout layout;
@@ -121,6 +132,12 @@ void PreparedCall::Sign() {
   signature_.metrics = metrics_.data();
   signature_.num_metrics = metrics_.size();
   signature_.num_numbers = form_.num_numbers();
+  if (!decoded_.outputs.partial_sums) return;
+  const kernels::PartialSums sums =
+      kernels::NoSums(decoded_.method.spec, decoded_.versions.came);
+  signature_.num_sums =
+      sums.whole.size() + sums.narrow.size() + sums.wide.size();
+  signature_.num_maxima = sums.maxima.size();
 }
 
 bool PreparedCall::ReadShape(const cw_batch& batch, Reading* reading) const {
@@ -195,6 +212,7 @@ Failure PreparedCall::Place(const kernels::Corrector& corrector,
                             const cw_batch& batch, const Reading& reading,
                             kernels::Outputs* outputs) const {
   Violations violations;
+  outputs->partial_sums = decoded_.outputs.partial_sums;
   std::array<cw_bytes, CW_MAX_OUTPUTS> places{};
   size_t num_places = 0;
   for (size_t i = 0; i < signature_.num_outputs; ++i) {
@@ -256,6 +274,10 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
   const Violations violations =
       form_.Write(decoded, result.sums, batch.numbers);
   if (!violations.empty()) return InvalidArgument(violations);
+  if (decoded.outputs.partial_sums) {
+    server::Identify(decoded.partial, &result.partial);
+    Store(result.partial, batch);
+  }
   batch.numbers[CW_DECODE_SECONDS] = decode_seconds;
   batch.numbers[CW_COMPUTE_SECONDS] = compute_seconds;
   batch.numbers[CW_ENCODE_SECONDS] = clock.Next();

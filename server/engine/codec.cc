@@ -38,9 +38,15 @@ bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {
          request.outputs().end();
 }
 
-// `reads_shape` outlives the facts.
+// Numbers of a shape that a method reads.
+struct ShapeReads {
+  bool rows = false;
+  bool width = false;
+};
+
+// `reads` outlives the facts.
 RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
-                     const Tensors& tensors, bool* reads_shape) {
+                     const Tensors& tensors, ShapeReads* reads) {
   RequestFacts of;
   of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
   of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
@@ -51,10 +57,25 @@ RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
   of.wants_loss =
       request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
   of.seed = request.seed();
-  of.num_sequences = {layout.num_sequences, reads_shape};
-  of.padded_length = {layout.padded_length, reads_shape};
+  of.num_sequences = {layout.num_sequences, &reads->rows};
+  of.padded_length = {layout.padded_length, &reads->width};
   of.has_global_counts = request.has_global_counts();
   return of;
+}
+
+// The method without its loss; a dialect's is not translated at all.
+void OmitLoss(const v1::CorrectRequest& request, Method* method,
+              Violations* violations) {
+  const auto refuse = [&](bool asks, const char* field) {
+    if (!asks) return;
+    violations->push_back(
+        {field,
+         "is of the loss, which omit_loss leaves out; drop one of them"});
+  };
+  refuse(request.compute_loss(), "compute_loss");
+  refuse(AsksFor(request, v1::TENSOR_ROLE_GRADIENT), "outputs");
+  method->spec.loss = {};
+  method->counts_use.is_global = false;
 }
 
 // A native method always computes its loss, if it has one.
@@ -95,10 +116,10 @@ Result<Groups> ReadGroups(const v1::CorrectRequest& request,
 // True if the method's rules and spec, and what a request's shape decides
 // beside them, are those of every shape.
 bool IsOfAnyShape(const v1::CorrectRequest& request, const Method& method,
-                  const Versions& versions, bool reads_shape) {
-  return !reads_shape && !method.uses_group_ids && !versions.came &&
-         !method.spec.loss.counts_padding && request.group_ids_size() == 0 &&
-         request.row_divisors_size() == 0;
+                  const Versions& versions, const ShapeReads& reads) {
+  return !reads.rows && !reads.width && !method.uses_group_ids &&
+         !versions.came && !method.spec.loss.counts_padding &&
+         request.group_ids_size() == 0 && request.row_divisors_size() == 0;
 }
 
 // Losses that include the padding need a batch with padding.
@@ -132,11 +153,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   if (!is_wanted()) return {};
   Result<Versions> versions = ReadVersions(request, layout, tensors.value);
   violations.Append(versions.violations);
-  bool reads_shape = false;
-  Result<Method> method =
-      ReadMethod(request.method(),
-                 FactsOf(request, layout.value, tensors.value, &reads_shape));
+  ShapeReads reads;
+  const RequestFacts facts =
+      FactsOf(request, layout.value, tensors.value, &reads);
+  Result<Method> method = ReadMethod(request.method(), facts);
   violations.Append(method.violations);
+  if (request.omit_loss()) OmitLoss(request, &method.value, &violations);
   kernels::CorrectionSpec& spec = method.value.spec;
   std::vector<std::string> warnings = std::move(method.value.warnings);
   if (method.value.counts_use.is_global && !request.has_global_counts()) {
@@ -180,9 +202,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
     }
     violations.Append(CheckPadding(spec.loss, layout.value));
   }
+  outputs.value.partial_sums = request.partial_sums();
   if (!violations.empty()) return {{}, std::move(violations)};
+  const PartialIdentity partial =
+      IdentityOf(request, facts, reads.width ? layout.value.padded_length : 0);
   const bool is_of_any_shape =
-      IsOfAnyShape(request, method.value, versions.value, reads_shape);
+      IsOfAnyShape(request, method.value, versions.value, reads);
   return {{.layout = std::move(layout.value),
            .tensors = std::move(tensors.value),
            .method = std::move(method.value),
@@ -193,7 +218,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
            .row_divisors = std::move(row_divisors.value),
            .warnings = std::move(warnings),
            .omits_metrics = request.omit_metrics(),
-           .is_of_any_shape = is_of_any_shape},
+           .is_of_any_shape = is_of_any_shape,
+           .partial = partial},
           {}};
 }
 
@@ -256,6 +282,15 @@ AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums) {
   return numbers;
 }
 
+Violations Report(const Decoded& decoded, const kernels::BatchSums& sums,
+                  MetricMap* metrics) {
+  Violations violations;
+  decoded.method.report(sums, metrics, &violations);
+  if (violations.empty() || !decoded.outputs.partial_sums) return violations;
+  metrics->clear();
+  return {};
+}
+
 void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
                    const MetricMap& metrics, v1::CorrectResponse* response) {
   if (numbers.loss) response->set_loss(*numbers.loss);
@@ -277,20 +312,26 @@ void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
   }
 }
 
-Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
+Violations Encode(const Decoded& decoded, const kernels::CorrectResult& result,
                   v1::CorrectResponse* response) {
+  const kernels::BatchSums& sums = result.sums;
   const Method& method = decoded.method;
   Violations violations = CheckStated(decoded.stated, sums);
   MetricMap metrics;
   if (!violations.empty()) return violations;
   if (method.report) {
-    method.report(sums, &metrics, &violations);
+    violations = Report(decoded, sums, &metrics);
   } else {
     metrics = kernels::Metrics(method.spec, method.rule_names, sums);
   }
   if (!violations.empty()) return violations;
   EncodeNumbers(decoded, NumbersOf(method, sums), metrics, response);
   if (!decoded.omits_metrics) EncodeStaleness(sums.staleness, response);
+  if (decoded.outputs.partial_sums) {
+    kernels::PartialSums partial = result.partial;
+    Identify(decoded.partial, &partial);
+    EncodePartial(partial, response->mutable_sums());
+  }
   return violations;
 }
 

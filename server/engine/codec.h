@@ -16,6 +16,7 @@
 #include "server/engine/codec_layout.h"
 #include "server/engine/codec_method.h"
 #include "server/engine/codec_outputs.h"
+#include "server/engine/codec_partial.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
 #include "server/engine/result.h"
@@ -40,6 +41,7 @@ struct Decoded {
   bool omits_metrics = false;
   // True if another shape would not change the method.
   bool is_of_any_shape = false;
+  PartialIdentity partial;
 };
 
 // Returns all violations, or a request that can be computed once a stream's
@@ -80,13 +82,19 @@ struct AnswerNumbers {
 
 AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums);
 
+// Makes the metrics of a method that has a report. Violations are what the sums
+// alone show to be wrong; a part of a step has no metrics then, as that is
+// judged by the step's sums.
+Violations Report(const Decoded& decoded, const kernels::BatchSums& sums,
+                  MetricMap* metrics);
+
 // Writes these numbers, the metrics and the warnings.
 void EncodeNumbers(const Decoded& decoded, const AnswerNumbers& numbers,
                    const MetricMap& metrics, v1::CorrectResponse* response);
 
 // Writes everything but the tensors. Returns the violations of `report`; the
 // response must not be sent then.
-Violations Encode(const Decoded& decoded, const kernels::BatchSums& sums,
+Violations Encode(const Decoded& decoded, const kernels::CorrectResult& result,
                   v1::CorrectResponse* response);
 
 // Writes the methods table for ListMethods.

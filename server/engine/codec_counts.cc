@@ -41,7 +41,7 @@ class CountsReader {
       ReadLoss();
     } else if (!spec_.weight.normalize) {
       Fail("", kNotRead);
-    } else if (!counts_.has_weight_sum()) {
+    } else if (!has_mean_) {
       Fail("weight_sum",
            "is required: the method reads the step's mean weight");
     }
@@ -72,6 +72,13 @@ class CountsReader {
     if (counts_.has_weight_sum() &&
         !(counts_.weight_sum() >= 0.0 && std::isfinite(counts_.weight_sum()))) {
       Fail("weight_sum", "must be a finite number >= 0");
+    }
+    if (counts_.has_weight_mean() && !(counts_.weight_mean() > 0.0 &&
+                                       std::isfinite(counts_.weight_mean()))) {
+      Fail("weight_mean", "must be a finite number > 0");
+    }
+    if (counts_.has_weight_mean() && counts_.has_weight_sum()) {
+      Fail("weight_mean", "and weight_sum say the same; give one of them");
     }
     if (!v1::SelectionScope_IsValid(counts_.selection_scope())) {
       Fail("selection_scope", "must be CALL");
@@ -109,8 +116,7 @@ class CountsReader {
     if (spec_.loss.kl.estimator != kernels::KlEstimator::kNone) {
       Reduce(&spec_.loss.kl.reduction);
     }
-    if (spec_.weight.normalize && spec_.loss.applies_weight &&
-        !counts_.has_weight_sum()) {
+    if (spec_.weight.normalize && spec_.loss.applies_weight && !has_mean_) {
       Fail("weight_sum",
            "is required: the weight is normalized, and without it each request "
            "divides by the mean of its own weights");
@@ -194,9 +200,14 @@ class CountsReader {
   }
 
   void ReadMean() {
-    if (!counts_.has_weight_sum()) return;
+    if (!has_mean_) return;
     if (!spec_.weight.normalize) {
-      Fail("weight_sum", "is read only where the weight is normalized");
+      Fail(counts_.has_weight_sum() ? "weight_sum" : "weight_mean",
+           "is read only where the weight is normalized");
+      return;
+    }
+    if (counts_.has_weight_mean()) {
+      spec_.weight.given_mean = counts_.weight_mean();
       return;
     }
     reads_counts_ = true;
@@ -269,6 +280,7 @@ class CountsReader {
   const bool selects_ =
       has_loss_ &&
       kernels::InfoOf(spec_.loss.surrogate).Has(kernels::kTraitSelection);
+  const bool has_mean_ = counts_.has_weight_sum() || counts_.has_weight_mean();
   bool reads_counts_ = false;
   bool reads_kept_tokens_ = false;
   bool reads_kept_sequences_ = false;

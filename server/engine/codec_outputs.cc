@@ -209,6 +209,7 @@ kernels::Outputs AllocateOutputs(const Outputs& outputs, const Layout& layout,
                                  const OutputPlace& place,
                                  v1::CorrectResponse* response) {
   kernels::Outputs places;
+  places.partial_sums = outputs.partial_sums;
   for (const v1::TensorRole role : outputs.roles) {
     v1::Tensor* const tensor = response->add_tensors();
     tensor->set_role(role);

@@ -97,7 +97,7 @@ void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
   ExpectZeroWhereMasked(decoded, batch, outputs.gradient,
                         "the gradient is 0 where the mask is");
   const server::Violations found =
-      server::Encode(decoded, result.sums, response);
+      server::Encode(decoded, result, response);
   ExpectReadable(found);
   if (!found.empty()) return;
   v1::CorrectResponse parsed;

@@ -72,7 +72,7 @@ TEST(Codec, AValidRequestBecomesABatchAndAnAnswer) {
   const kernels::CorrectResult result =
       corrector->Correct(decoded.method.spec, BatchOf(decoded), outputs);
   ASSERT_EQ(result.status, kernels::CorrectStatus::kOk);
-  ASSERT_THAT(Encode(decoded, result.sums, &response), IsEmpty());
+  ASSERT_THAT(Encode(decoded, result, &response), IsEmpty());
   ASSERT_EQ(response.tensors_size(), 2);
   // exp(1) is truncated at 2, everything else is exactly 1.
   EXPECT_EQ(response.tensors(0).role(), v1::TENSOR_ROLE_WEIGHTS);

@@ -90,7 +90,7 @@ v1::CorrectResponse AnswerTo(const v1::CorrectRequest& request,
                             VersionsOf(decoded), outputs, {})
                 ->Finish();
   if (result->status == kernels::CorrectStatus::kOk) {
-    EXPECT_THAT(Encode(decoded, result->sums, &response), IsEmpty());
+    EXPECT_THAT(Encode(decoded, *result, &response), IsEmpty());
   }
   return response;
 }

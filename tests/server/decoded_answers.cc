@@ -47,7 +47,7 @@ Answer AnswerOf(const v1::CorrectRequest& request) {
     answer.violations.push_back(ToViolation(computed.non_finite));
     return answer;
   }
-  answer.violations = Encode(decoded, computed.sums, &answer.response);
+  answer.violations = Encode(decoded, computed, &answer.response);
   return answer;
 }
 

@@ -42,7 +42,7 @@ Answer Correct(const v1::CorrectRequest& request) {
     return answer;
   }
   EXPECT_EQ(computed.status, kernels::CorrectStatus::kOk);
-  answer.violations = Encode(decoded, computed.sums, &answer.response);
+  answer.violations = Encode(decoded, computed, &answer.response);
   return answer;
 }
 

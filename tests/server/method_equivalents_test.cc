@@ -120,7 +120,7 @@ v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
     const kernels::CorrectResult result =
         corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
     EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);
-    violations = Encode(decoded, result.sums, &response);
+    violations = Encode(decoded, result, &response);
   }
   for (const Violation& violation : violations) {
     ADD_FAILURE() << violation.field << ": " << violation.description;

@@ -152,7 +152,17 @@ type CorrectRequest struct {
 	// rollout whose turns are several sequences, say. [num_sequences] or empty;
 	// each finite and > 0. Other aggregations, GEO_MEAN and dialects refuse it by
 	// name.
-	RowDivisors   []float64 `protobuf:"fixed64,16,rep,packed,name=row_divisors,json=rowDivisors,proto3" json:"row_divisors,omitempty"`
+	RowDivisors []float64 `protobuf:"fixed64,16,rep,packed,name=row_divisors,json=rowDivisors,proto3" json:"row_divisors,omitempty"`
+	// Return CorrectResponse.sums: the batch is a part of a step. With
+	// omit_metrics they are those of the loss, and counts. What a dialect refuses
+	// by numbers of the whole batch, such as no token at all, MergeSums refuses;
+	// the part has no metrics then.
+	PartialSums bool `protobuf:"varint,17,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
+	// Leave the method's policy loss out: weights, keep mask and drift metrics
+	// are those of the method as it stands, without loss and gradient, and
+	// global_counts are not required. For the first pass over a step, before its
+	// counts are known. INVALID_ARGUMENT with compute_loss or GRADIENT.
+	OmitLoss      bool `protobuf:"varint,18,opt,name=omit_loss,json=omitLoss,proto3" json:"omit_loss,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +309,20 @@ func (x *CorrectRequest) GetRowDivisors() []float64 {
 	return nil
 }
 
+func (x *CorrectRequest) GetPartialSums() bool {
+	if x != nil {
+		return x.PartialSums
+	}
+	return false
+}
+
+func (x *CorrectRequest) GetOmitLoss() bool {
+	if x != nil {
+		return x.OmitLoss
+	}
+	return false
+}
+
 // A batch's answer, in the layout of the request.
 type CorrectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -333,7 +357,9 @@ type CorrectResponse struct {
 	// Drift by staleness, of every method alike. Absent unless the request told
 	// versions (version_spans or the tensor POLICY_VERSIONS), and if
 	// omit_metrics.
-	Staleness     *StalenessSummary `protobuf:"bytes,11,opt,name=staleness,proto3" json:"staleness,omitempty"`
+	Staleness *StalenessSummary `protobuf:"bytes,11,opt,name=staleness,proto3" json:"staleness,omitempty"`
+	// The batch's sums. Absent unless the request has partial_sums.
+	Sums          *PartialSums `protobuf:"bytes,12,opt,name=sums,proto3" json:"sums,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -441,6 +467,13 @@ func (x *CorrectResponse) GetWarnings() []string {
 func (x *CorrectResponse) GetStaleness() *StalenessSummary {
 	if x != nil {
 		return x.Staleness
+	}
+	return nil
+}
+
+func (x *CorrectResponse) GetSums() *PartialSums {
+	if x != nil {
+		return x.Sums
 	}
 	return nil
 }
@@ -762,6 +795,11 @@ type Labels struct {
 	// Version of the policy being trained, >= 0. Required with versions of
 	// tokens: staleness is counted from it.
 	PolicyVersion *int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3,oneof" json:"policy_version,omitempty"`
+	// Optimizer step that the batch is a part of, >= 0. Gauges and page then show
+	// the step: the sums of all its batches, of all ranks and micro-batches, from
+	// Correct and Publish alike. A server adds to the newest two steps of a run.
+	// Absent: they show each batch.
+	Step          *int64 `protobuf:"varint,4,opt,name=step,proto3,oneof" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +855,13 @@ func (x *Labels) GetPolicyVersion() int64 {
 	return 0
 }
 
+func (x *Labels) GetStep() int64 {
+	if x != nil && x.Step != nil {
+		return *x.Step
+	}
+	return 0
+}
+
 // Sums over all ranks that share one optimizer step. A count of 0 makes loss
 // and gradient 0. A count that the method needs and that is absent is
 // INVALID_ARGUMENT, as is one below this request's own.
@@ -849,8 +894,12 @@ type GlobalCounts struct {
 	// the answer then depends on how the step is cut into requests; other methods
 	// refuse it by name.
 	SelectionScope SelectionScope `protobuf:"varint,7,opt,name=selection_scope,json=selectionScope,proto3,enum=counterweight.v1.SelectionScope" json:"selection_scope,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Mean over all ranks of the bounded importance weights, > 0, by which
+	// normalized weights are divided: MergeSumsResponse.counts has it. Instead of
+	// weight_sum.
+	WeightMean    *float64 `protobuf:"fixed64,8,opt,name=weight_mean,json=weightMean,proto3,oneof" json:"weight_mean,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GlobalCounts) Reset() {
@@ -930,6 +979,13 @@ func (x *GlobalCounts) GetSelectionScope() SelectionScope {
 		return x.SelectionScope
 	}
 	return SelectionScope_SELECTION_SCOPE_UNSPECIFIED
+}
+
+func (x *GlobalCounts) GetWeightMean() float64 {
+	if x != nil && x.WeightMean != nil {
+		return *x.WeightMean
+	}
+	return 0
 }
 
 // Positions [start, end) of one sequence, sampled by one policy version.
@@ -1412,7 +1468,12 @@ type PublishRequest struct {
 	// As CorrectRequest.labels, and with the same bounds on the number of runs.
 	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
 	// Required. The batch's sums.
-	Sums          *BatchSums `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	Sums *BatchSums `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	// With labels.step: the same sums before they were rounded, and the method
+	// that they are of, so that the parts of a step add up without an error.
+	// INVALID_ARGUMENT if `sums` are not made of them, or without labels.step.
+	PartialSums   *PartialSums `protobuf:"bytes,4,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
+	Method        *Method      `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1468,6 +1529,20 @@ func (x *PublishRequest) GetSums() *BatchSums {
 	return nil
 }
 
+func (x *PublishRequest) GetPartialSums() *PartialSums {
+	if x != nil {
+		return x.PartialSums
+	}
+	return nil
+}
+
+func (x *PublishRequest) GetMethod() *Method {
+	if x != nil {
+		return x.Method
+	}
+	return nil
+}
+
 // The batch is counted, now or before.
 type PublishResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1505,6 +1580,159 @@ func (*PublishResponse) Descriptor() ([]byte, []int) {
 	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
 }
 
+// The sums of parts of one step.
+type MergeSumsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. Of one method, options and numerics_version, in any order; all
+	// with versions of tokens or none.
+	Parts []*PartialSums `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
+	// The method of the parts. Absent: the parts are added, no more.
+	Method *Method `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	// For cw_sums of libcounterweight, by which a trainer publishes a step once:
+	// as in PublishRequest. A server refuses both by name.
+	RequestId     string  `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Labels        *Labels `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeSumsRequest) Reset() {
+	*x = MergeSumsRequest{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeSumsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeSumsRequest) ProtoMessage() {}
+
+func (x *MergeSumsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeSumsRequest.ProtoReflect.Descriptor instead.
+func (*MergeSumsRequest) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *MergeSumsRequest) GetParts() []*PartialSums {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *MergeSumsRequest) GetMethod() *Method {
+	if x != nil {
+		return x.Method
+	}
+	return nil
+}
+
+func (x *MergeSumsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *MergeSumsRequest) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// The sums of all parts.
+type MergeSumsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Equal for every partition and order of the same rows but for the number of
+	// parts. Of a single vector its canonical form.
+	Sums *PartialSums `protobuf:"bytes,1,opt,name=sums,proto3" json:"sums,omitempty"`
+	// What one request with all rows would have been answered, without tensors;
+	// its warnings are those of the method and of its numbers. Absent without
+	// `method`. INVALID_ARGUMENT if the parts' losses do not add up, because each
+	// divided by its own counts.
+	Answer *CorrectResponse `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The step's counts, those that the method reads, for the requests that
+	// compute its losses. Absent if it reads none.
+	Counts *GlobalCounts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	// Why the method's loss cannot divide by the counts of a step; empty if it
+	// can, or has none.
+	CountsRefusal string `protobuf:"bytes,4,opt,name=counts_refusal,json=countsRefusal,proto3" json:"counts_refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeSumsResponse) Reset() {
+	*x = MergeSumsResponse{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeSumsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeSumsResponse) ProtoMessage() {}
+
+func (x *MergeSumsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeSumsResponse.ProtoReflect.Descriptor instead.
+func (*MergeSumsResponse) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *MergeSumsResponse) GetSums() *PartialSums {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *MergeSumsResponse) GetAnswer() *CorrectResponse {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *MergeSumsResponse) GetCounts() *GlobalCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *MergeSumsResponse) GetCountsRefusal() string {
+	if x != nil {
+		return x.CountsRefusal
+	}
+	return ""
+}
+
 // Request for the methods.
 type ListMethodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1514,7 +1742,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1754,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1767,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
 }
 
 // The methods table.
@@ -1553,7 +1781,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1793,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1806,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -1597,7 +1825,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1837,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1850,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 // The server's identity and limits.
@@ -1661,7 +1889,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1901,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1914,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1787,7 +2015,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2027,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2040,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -1842,7 +2070,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2082,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2095,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Release) GetVersion() string {
@@ -1901,7 +2129,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2141,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2154,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -1982,7 +2210,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2222,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2235,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -2063,7 +2291,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\x96\x06\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -2082,8 +2310,10 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\fcompute_loss\x18\r \x01(\bR\vcomputeLoss\x12<\n" +
 	"\fdestinations\x18\x0e \x03(\v2\x18.counterweight.v1.TensorR\fdestinations\x12!\n" +
 	"\fomit_metrics\x18\x0f \x01(\bR\vomitMetrics\x12!\n" +
-	"\frow_divisors\x18\x10 \x03(\x01R\vrowDivisorsB\a\n" +
-	"\x05_seed\"\xc2\x04\n" +
+	"\frow_divisors\x18\x10 \x03(\x01R\vrowDivisors\x12!\n" +
+	"\fpartial_sums\x18\x11 \x01(\bR\vpartialSums\x12\x1b\n" +
+	"\tomit_loss\x18\x12 \x01(\bR\bomitLossB\a\n" +
+	"\x05_seed\"\xf5\x04\n" +
 	"\x0fCorrectResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -2097,7 +2327,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x06timing\x18\t \x01(\v2\x18.counterweight.v1.TimingR\x06timing\x12\x1a\n" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12@\n" +
-	"\tstaleness\x18\v \x01(\v2\".counterweight.v1.StalenessSummaryR\tstaleness\x1a:\n" +
+	"\tstaleness\x18\v \x01(\v2\".counterweight.v1.StalenessSummaryR\tstaleness\x121\n" +
+	"\x04sums\x18\f \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\a\n" +
@@ -2123,12 +2354,14 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\rqueue_seconds\x18\x02 \x01(\x01R\fqueueSeconds\x12'\n" +
 	"\x0fcompute_seconds\x18\x03 \x01(\x01R\x0ecomputeSeconds\x12%\n" +
 	"\x0eencode_seconds\x18\x04 \x01(\x01R\rencodeSeconds\x12'\n" +
-	"\x0freceive_seconds\x18\x05 \x01(\x01R\x0ereceiveSeconds\"s\n" +
+	"\x0freceive_seconds\x18\x05 \x01(\x01R\x0ereceiveSeconds\"\x95\x01\n" +
 	"\x06Labels\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12*\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03H\x00R\rpolicyVersion\x88\x01\x01B\x11\n" +
-	"\x0f_policy_version\"\xb6\x03\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03H\x00R\rpolicyVersion\x88\x01\x01\x12\x17\n" +
+	"\x04step\x18\x04 \x01(\x03H\x01R\x04step\x88\x01\x01B\x11\n" +
+	"\x0f_policy_versionB\a\n" +
+	"\x05_step\"\xec\x03\n" +
 	"\fGlobalCounts\x12\"\n" +
 	"\n" +
 	"num_tokens\x18\x01 \x01(\x03H\x00R\tnumTokens\x88\x01\x01\x12(\n" +
@@ -2138,14 +2371,17 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
 	"weight_sum\x18\x05 \x01(\x01H\x04R\tweightSum\x88\x01\x01\x121\n" +
 	"\x12num_kept_sequences\x18\x06 \x01(\x03H\x05R\x10numKeptSequences\x88\x01\x01\x12I\n" +
-	"\x0fselection_scope\x18\a \x01(\x0e2 .counterweight.v1.SelectionScopeR\x0eselectionScopeB\r\n" +
+	"\x0fselection_scope\x18\a \x01(\x0e2 .counterweight.v1.SelectionScopeR\x0eselectionScope\x12$\n" +
+	"\vweight_mean\x18\b \x01(\x01H\x06R\n" +
+	"weightMean\x88\x01\x01B\r\n" +
 	"\v_num_tokensB\x10\n" +
 	"\x0e_num_sequencesB\x12\n" +
 	"\x10_num_kept_tokensB\f\n" +
 	"\n" +
 	"_num_ranksB\r\n" +
 	"\v_weight_sumB\x15\n" +
-	"\x13_num_kept_sequences\"x\n" +
+	"\x13_num_kept_sequencesB\x0e\n" +
+	"\f_weight_mean\"x\n" +
 	"\vVersionSpan\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x03R\x05start\x12\x10\n" +
@@ -2173,13 +2409,26 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x01 \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x120\n" +
-	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\x92\x01\n" +
+	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\x86\x02\n" +
 	"\x0ePublishRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
 	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x12/\n" +
-	"\x04sums\x18\x03 \x01(\v2\x1b.counterweight.v1.BatchSumsR\x04sums\"\x11\n" +
-	"\x0fPublishResponse\"\x14\n" +
+	"\x04sums\x18\x03 \x01(\v2\x1b.counterweight.v1.BatchSumsR\x04sums\x12@\n" +
+	"\fpartial_sums\x18\x04 \x01(\v2\x1d.counterweight.v1.PartialSumsR\vpartialSums\x120\n" +
+	"\x06method\x18\x05 \x01(\v2\x18.counterweight.v1.MethodR\x06method\"\x11\n" +
+	"\x0fPublishResponse\"\xca\x01\n" +
+	"\x10MergeSumsRequest\x123\n" +
+	"\x05parts\x18\x01 \x03(\v2\x1d.counterweight.v1.PartialSumsR\x05parts\x120\n" +
+	"\x06method\x18\x02 \x01(\v2\x18.counterweight.v1.MethodR\x06method\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x120\n" +
+	"\x06labels\x18\x04 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\"\xe0\x01\n" +
+	"\x11MergeSumsResponse\x121\n" +
+	"\x04sums\x18\x01 \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x129\n" +
+	"\x06answer\x18\x02 \x01(\v2!.counterweight.v1.CorrectResponseR\x06answer\x126\n" +
+	"\x06counts\x18\x03 \x01(\v2\x1e.counterweight.v1.GlobalCountsR\x06counts\x12%\n" +
+	"\x0ecounts_refusal\x18\x04 \x01(\tR\rcountsRefusal\"\x14\n" +
 	"\x12ListMethodsRequest\"M\n" +
 	"\x13ListMethodsResponse\x126\n" +
 	"\amethods\x18\x01 \x03(\v2\x1c.counterweight.v1.MethodInfoR\amethods\"\x16\n" +
@@ -2220,13 +2469,14 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
 	"\x0eSelectionScope\x12\x1f\n" +
 	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14SELECTION_SCOPE_CALL\x10\x012\xd7\x03\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\xad\x04\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
 	"\vListMethods\x12$.counterweight.v1.ListMethodsRequest\x1a%.counterweight.v1.ListMethodsResponse\x12`\n" +
 	"\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a'.counterweight.v1.GetServerInfoResponse\x12N\n" +
-	"\aPublish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"\aPublish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponse\x12T\n" +
+	"\tMergeSums\x12\".counterweight.v1.MergeSumsRequest\x1a#.counterweight.v1.MergeSumsResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -2241,7 +2491,7 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
 	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
@@ -2260,69 +2510,83 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*StreamSummary)(nil),         // 14: counterweight.v1.StreamSummary
 	(*PublishRequest)(nil),        // 15: counterweight.v1.PublishRequest
 	(*PublishResponse)(nil),       // 16: counterweight.v1.PublishResponse
-	(*ListMethodsRequest)(nil),    // 17: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 18: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 19: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 20: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 21: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 22: counterweight.v1.Release
-	(*Device)(nil),                // 23: counterweight.v1.Device
-	(*Limits)(nil),                // 24: counterweight.v1.Limits
-	nil,                           // 25: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 26: counterweight.v1.Layout
-	(*Tensor)(nil),                // 27: counterweight.v1.Tensor
-	(*Method)(nil),                // 28: counterweight.v1.Method
-	(TensorRole)(0),               // 29: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 30: counterweight.v1.NonFinitePolicy
-	(*BatchSums)(nil),             // 31: counterweight.v1.BatchSums
-	(*MethodInfo)(nil),            // 32: counterweight.v1.MethodInfo
+	(*MergeSumsRequest)(nil),      // 17: counterweight.v1.MergeSumsRequest
+	(*MergeSumsResponse)(nil),     // 18: counterweight.v1.MergeSumsResponse
+	(*ListMethodsRequest)(nil),    // 19: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 20: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 21: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 22: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 23: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 24: counterweight.v1.Release
+	(*Device)(nil),                // 25: counterweight.v1.Device
+	(*Limits)(nil),                // 26: counterweight.v1.Limits
+	nil,                           // 27: counterweight.v1.CorrectResponse.MetricsEntry
+	(*Layout)(nil),                // 28: counterweight.v1.Layout
+	(*Tensor)(nil),                // 29: counterweight.v1.Tensor
+	(*Method)(nil),                // 30: counterweight.v1.Method
+	(TensorRole)(0),               // 31: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 32: counterweight.v1.NonFinitePolicy
+	(*PartialSums)(nil),           // 33: counterweight.v1.PartialSums
+	(*BatchSums)(nil),             // 34: counterweight.v1.BatchSums
+	(*MethodInfo)(nil),            // 35: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	26, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	27, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	28, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	29, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	30, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	28, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	29, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	30, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	31, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	32, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
 	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
 	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	27, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	27, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	25, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	29, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	29, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	27, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
 	5,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
 	6,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
 	3,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	4,  // 14: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
-	0,  // 15: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
-	1,  // 16: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
-	12, // 17: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
-	13, // 18: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
-	2,  // 19: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
-	12, // 20: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
-	14, // 21: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
-	6,  // 22: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	7,  // 23: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	31, // 24: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	32, // 25: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	23, // 26: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	24, // 27: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	21, // 28: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	22, // 29: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 30: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 31: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	17, // 32: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	19, // 33: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 34: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	2,  // 35: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 36: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	18, // 37: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	20, // 38: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	16, // 39: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	35, // [35:40] is the sub-list for method output_type
-	30, // [30:35] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	33, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	4,  // 15: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
+	0,  // 16: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
+	1,  // 17: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
+	12, // 18: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
+	13, // 19: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
+	2,  // 20: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
+	12, // 21: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
+	14, // 22: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
+	6,  // 23: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
+	7,  // 24: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
+	34, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	33, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	30, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	33, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	30, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	7,  // 30: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
+	33, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	2,  // 32: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
+	8,  // 33: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
+	35, // 34: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	25, // 35: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	26, // 36: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	23, // 37: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	24, // 38: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 39: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 40: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	19, // 41: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	21, // 42: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 43: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	17, // 44: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	2,  // 45: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 46: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	20, // 47: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	22, // 48: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	16, // 49: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	18, // 50: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	45, // [45:51] is the sub-list for method output_type
+	39, // [39:45] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -2354,7 +2618,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

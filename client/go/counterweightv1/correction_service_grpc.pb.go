@@ -38,6 +38,7 @@ const (
 	CorrectionService_ListMethods_FullMethodName   = "/counterweight.v1.CorrectionService/ListMethods"
 	CorrectionService_GetServerInfo_FullMethodName = "/counterweight.v1.CorrectionService/GetServerInfo"
 	CorrectionService_Publish_FullMethodName       = "/counterweight.v1.CorrectionService/Publish"
+	CorrectionService_MergeSums_FullMethodName     = "/counterweight.v1.CorrectionService/MergeSums"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -65,6 +66,11 @@ type CorrectionServiceClient interface {
 	// this server corrected it. With the feature "publish". A message has at most
 	// 65536 bytes after decompression; a server that drains still takes it.
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishResponse, error)
+	// Adds the sums of a step's parts, and finishes from them what one request
+	// with all rows would have been answered, bit for bit: metrics, rules, the
+	// loss. With the feature "partial_sums". A message has at most 256 KiB after
+	// decompression.
+	MergeSums(ctx context.Context, in *MergeSumsRequest, opts ...grpc.CallOption) (*MergeSumsResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -128,6 +134,16 @@ func (c *correctionServiceClient) Publish(ctx context.Context, in *PublishReques
 	return out, nil
 }
 
+func (c *correctionServiceClient) MergeSums(ctx context.Context, in *MergeSumsRequest, opts ...grpc.CallOption) (*MergeSumsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MergeSumsResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_MergeSums_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -153,6 +169,11 @@ type CorrectionServiceServer interface {
 	// this server corrected it. With the feature "publish". A message has at most
 	// 65536 bytes after decompression; a server that drains still takes it.
 	Publish(context.Context, *PublishRequest) (*PublishResponse, error)
+	// Adds the sums of a step's parts, and finishes from them what one request
+	// with all rows would have been answered, bit for bit: metrics, rules, the
+	// loss. With the feature "partial_sums". A message has at most 256 KiB after
+	// decompression.
+	MergeSums(context.Context, *MergeSumsRequest) (*MergeSumsResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -177,6 +198,9 @@ func (UnimplementedCorrectionServiceServer) GetServerInfo(context.Context, *GetS
 }
 func (UnimplementedCorrectionServiceServer) Publish(context.Context, *PublishRequest) (*PublishResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Publish not implemented")
+}
+func (UnimplementedCorrectionServiceServer) MergeSums(context.Context, *MergeSumsRequest) (*MergeSumsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method MergeSums not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -278,6 +302,24 @@ func _CorrectionService_Publish_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_MergeSums_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MergeSumsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).MergeSums(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_MergeSums_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).MergeSums(ctx, req.(*MergeSumsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -300,6 +342,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Publish",
 			Handler:    _CorrectionService_Publish_Handler,
+		},
+		{
+			MethodName: "MergeSums",
+			Handler:    _CorrectionService_MergeSums_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -34,6 +34,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The sums of a part of a step, before they are rounded. Those of several parts
+// add up, in any order and grouping and without an error, to those of one batch
+// with all rows: number by number, as any all-reduce of SUM and of MAX over
+// float64 does, of 8192 vectors at most. MergeSums makes metrics of them.
+// Lengths depend on the method and on whether tokens have versions; together
+// they are at most 8 KiB with up to three rules.
+type PartialSums struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Numbers that add up.
+	Sums []float64 `protobuf:"fixed64,1,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	// Numbers of which the largest counts.
+	Maxima        []float64 `protobuf:"fixed64,2,rep,packed,name=maxima,proto3" json:"maxima,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartialSums) Reset() {
+	*x = PartialSums{}
+	mi := &file_counterweight_v1_sums_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartialSums) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartialSums) ProtoMessage() {}
+
+func (x *PartialSums) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_sums_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartialSums.ProtoReflect.Descriptor instead.
+func (*PartialSums) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *PartialSums) GetSums() []float64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *PartialSums) GetMaxima() []float64 {
+	if x != nil {
+		return x.Maxima
+	}
+	return nil
+}
+
 // The sums of one batch.
 type BatchSums struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -67,7 +127,7 @@ type BatchSums struct {
 
 func (x *BatchSums) Reset() {
 	*x = BatchSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[0]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -79,7 +139,7 @@ func (x *BatchSums) String() string {
 func (*BatchSums) ProtoMessage() {}
 
 func (x *BatchSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[0]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -92,7 +152,7 @@ func (x *BatchSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSums.ProtoReflect.Descriptor instead.
 func (*BatchSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{0}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *BatchSums) GetSequences() int64 {
@@ -205,7 +265,7 @@ type DriftSums struct {
 
 func (x *DriftSums) Reset() {
 	*x = DriftSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[1]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -217,7 +277,7 @@ func (x *DriftSums) String() string {
 func (*DriftSums) ProtoMessage() {}
 
 func (x *DriftSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[1]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -230,7 +290,7 @@ func (x *DriftSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriftSums.ProtoReflect.Descriptor instead.
 func (*DriftSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{1}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *DriftSums) GetLogRatio() float64 {
@@ -327,7 +387,7 @@ type WeightSums struct {
 
 func (x *WeightSums) Reset() {
 	*x = WeightSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[2]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -339,7 +399,7 @@ func (x *WeightSums) String() string {
 func (*WeightSums) ProtoMessage() {}
 
 func (x *WeightSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[2]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -352,7 +412,7 @@ func (x *WeightSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightSums.ProtoReflect.Descriptor instead.
 func (*WeightSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{2}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *WeightSums) GetWeight() float64 {
@@ -437,7 +497,7 @@ type LossSums struct {
 
 func (x *LossSums) Reset() {
 	*x = LossSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[3]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +509,7 @@ func (x *LossSums) String() string {
 func (*LossSums) ProtoMessage() {}
 
 func (x *LossSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[3]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +522,7 @@ func (x *LossSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossSums.ProtoReflect.Descriptor instead.
 func (*LossSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{3}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LossSums) GetTotal() float64 {
@@ -557,7 +617,7 @@ type KlPenaltySums struct {
 
 func (x *KlPenaltySums) Reset() {
 	*x = KlPenaltySums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[4]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +629,7 @@ func (x *KlPenaltySums) String() string {
 func (*KlPenaltySums) ProtoMessage() {}
 
 func (x *KlPenaltySums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[4]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +642,7 @@ func (x *KlPenaltySums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KlPenaltySums.ProtoReflect.Descriptor instead.
 func (*KlPenaltySums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{4}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *KlPenaltySums) GetPenalty() float64 {
@@ -621,7 +681,7 @@ type RuleSums struct {
 
 func (x *RuleSums) Reset() {
 	*x = RuleSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[5]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +693,7 @@ func (x *RuleSums) String() string {
 func (*RuleSums) ProtoMessage() {}
 
 func (x *RuleSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[5]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +706,7 @@ func (x *RuleSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleSums.ProtoReflect.Descriptor instead.
 func (*RuleSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{5}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RuleSums) GetName() string {
@@ -691,7 +751,7 @@ type StalenessSums struct {
 
 func (x *StalenessSums) Reset() {
 	*x = StalenessSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[6]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +763,7 @@ func (x *StalenessSums) String() string {
 func (*StalenessSums) ProtoMessage() {}
 
 func (x *StalenessSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[6]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +776,7 @@ func (x *StalenessSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StalenessSums.ProtoReflect.Descriptor instead.
 func (*StalenessSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{6}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StalenessSums) GetBuckets() []*StalenessBucketSums {
@@ -762,7 +822,7 @@ type StalenessBucketSums struct {
 
 func (x *StalenessBucketSums) Reset() {
 	*x = StalenessBucketSums{}
-	mi := &file_counterweight_v1_sums_proto_msgTypes[7]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +834,7 @@ func (x *StalenessBucketSums) String() string {
 func (*StalenessBucketSums) ProtoMessage() {}
 
 func (x *StalenessBucketSums) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_sums_proto_msgTypes[7]
+	mi := &file_counterweight_v1_sums_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +847,7 @@ func (x *StalenessBucketSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StalenessBucketSums.ProtoReflect.Descriptor instead.
 func (*StalenessBucketSums) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{7}
+	return file_counterweight_v1_sums_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StalenessBucketSums) GetTokens() int64 {
@@ -815,7 +875,10 @@ var File_counterweight_v1_sums_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_sums_proto_rawDesc = "" +
 	"\n" +
-	"\x1bcounterweight/v1/sums.proto\x12\x10counterweight.v1\"\xee\x03\n" +
+	"\x1bcounterweight/v1/sums.proto\x12\x10counterweight.v1\"9\n" +
+	"\vPartialSums\x12\x12\n" +
+	"\x04sums\x18\x01 \x03(\x01R\x04sums\x12\x16\n" +
+	"\x06maxima\x18\x02 \x03(\x01R\x06maxima\"\xee\x03\n" +
 	"\tBatchSums\x12\x1c\n" +
 	"\tsequences\x18\x01 \x01(\x03R\tsequences\x12-\n" +
 	"\x12nonempty_sequences\x18\x02 \x01(\x03R\x11nonemptySequences\x12\x16\n" +
@@ -897,25 +960,26 @@ func file_counterweight_v1_sums_proto_rawDescGZIP() []byte {
 	return file_counterweight_v1_sums_proto_rawDescData
 }
 
-var file_counterweight_v1_sums_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_counterweight_v1_sums_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_counterweight_v1_sums_proto_goTypes = []any{
-	(*BatchSums)(nil),           // 0: counterweight.v1.BatchSums
-	(*DriftSums)(nil),           // 1: counterweight.v1.DriftSums
-	(*WeightSums)(nil),          // 2: counterweight.v1.WeightSums
-	(*LossSums)(nil),            // 3: counterweight.v1.LossSums
-	(*KlPenaltySums)(nil),       // 4: counterweight.v1.KlPenaltySums
-	(*RuleSums)(nil),            // 5: counterweight.v1.RuleSums
-	(*StalenessSums)(nil),       // 6: counterweight.v1.StalenessSums
-	(*StalenessBucketSums)(nil), // 7: counterweight.v1.StalenessBucketSums
+	(*PartialSums)(nil),         // 0: counterweight.v1.PartialSums
+	(*BatchSums)(nil),           // 1: counterweight.v1.BatchSums
+	(*DriftSums)(nil),           // 2: counterweight.v1.DriftSums
+	(*WeightSums)(nil),          // 3: counterweight.v1.WeightSums
+	(*LossSums)(nil),            // 4: counterweight.v1.LossSums
+	(*KlPenaltySums)(nil),       // 5: counterweight.v1.KlPenaltySums
+	(*RuleSums)(nil),            // 6: counterweight.v1.RuleSums
+	(*StalenessSums)(nil),       // 7: counterweight.v1.StalenessSums
+	(*StalenessBucketSums)(nil), // 8: counterweight.v1.StalenessBucketSums
 }
 var file_counterweight_v1_sums_proto_depIdxs = []int32{
-	1, // 0: counterweight.v1.BatchSums.drift:type_name -> counterweight.v1.DriftSums
-	2, // 1: counterweight.v1.BatchSums.weight:type_name -> counterweight.v1.WeightSums
-	3, // 2: counterweight.v1.BatchSums.loss:type_name -> counterweight.v1.LossSums
-	5, // 3: counterweight.v1.BatchSums.rules:type_name -> counterweight.v1.RuleSums
-	6, // 4: counterweight.v1.BatchSums.staleness:type_name -> counterweight.v1.StalenessSums
-	4, // 5: counterweight.v1.LossSums.kl_penalty:type_name -> counterweight.v1.KlPenaltySums
-	7, // 6: counterweight.v1.StalenessSums.buckets:type_name -> counterweight.v1.StalenessBucketSums
+	2, // 0: counterweight.v1.BatchSums.drift:type_name -> counterweight.v1.DriftSums
+	3, // 1: counterweight.v1.BatchSums.weight:type_name -> counterweight.v1.WeightSums
+	4, // 2: counterweight.v1.BatchSums.loss:type_name -> counterweight.v1.LossSums
+	6, // 3: counterweight.v1.BatchSums.rules:type_name -> counterweight.v1.RuleSums
+	7, // 4: counterweight.v1.BatchSums.staleness:type_name -> counterweight.v1.StalenessSums
+	5, // 5: counterweight.v1.LossSums.kl_penalty:type_name -> counterweight.v1.KlPenaltySums
+	8, // 6: counterweight.v1.StalenessSums.buckets:type_name -> counterweight.v1.StalenessBucketSums
 	7, // [7:7] is the sub-list for method output_type
 	7, // [7:7] is the sub-list for method input_type
 	7, // [7:7] is the sub-list for extension type_name
@@ -928,14 +992,14 @@ func file_counterweight_v1_sums_proto_init() {
 	if File_counterweight_v1_sums_proto != nil {
 		return
 	}
-	file_counterweight_v1_sums_proto_msgTypes[2].OneofWrappers = []any{}
+	file_counterweight_v1_sums_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_sums_proto_rawDesc), len(file_counterweight_v1_sums_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

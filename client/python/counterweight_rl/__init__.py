@@ -63,7 +63,9 @@ from counterweight_rl.info import (
     Release,
     ServerInfo,
 )
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
+from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.retry import RetryPolicy
 
@@ -93,6 +95,7 @@ __all__ = [
     "NonFinitePolicy",
     "OverloadedError",
     "ParameterInfo",
+    "PartialSums",
     "PolicyLoss",
     "Preset",
     "RatioSource",
@@ -107,6 +110,7 @@ __all__ = [
     "ServerInfo",
     "Staleness",
     "StalenessBucket",
+    "StepTotals",
     "Surrogate",
     "Timing",
     "TlsConfig",

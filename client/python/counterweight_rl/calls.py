@@ -9,10 +9,11 @@ import inspect
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from counterweight_rl import messages
+from counterweight_rl import partial_sums as sums_of_parts
 from counterweight_rl.arguments import (
     INT64,
     UINT64,
@@ -29,11 +30,13 @@ from counterweight_rl.arrays.requested_outputs import read_outputs
 from counterweight_rl.arrays.version_spans import read_spans
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.config import GlobalCounts, Method
-from counterweight_rl.correction import Correction, Progress
+from counterweight_rl.correction import Correction, Progress, attribute
 from counterweight_rl.errors import CounterweightError, InvalidRequestError, from_rpc_error
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.one_process import refuse_at_exit
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result
+from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.suggestions import did_you_mean
 from counterweight_rl.translation import Sent
 from counterweight_rl.transport.settings import read_timeout
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-RPCS = ("Correct", "ListMethods", "GetServerInfo")
+RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Call(Generic[T]):
         timeout: Seconds; None: the client's. Infinite: no limit.
         request_id: The request's, if it has one.
         correction: A batch, which any transport can carry; every attempt reads its arrays.
+        message: The request's message, without a batch.
     """
 
     rpc: str
@@ -66,6 +70,7 @@ class Call(Generic[T]):
     timeout: float | None = None
     request_id: str | None = None
     correction: Correction[Any] | None = None
+    message: messages.Message = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         read_timeout(self.timeout)
@@ -100,6 +105,8 @@ class Settings(TypedDict, total=False):
     seed: int | None
     global_counts: GlobalCounts | None
     metrics: bool
+    partial_sums: bool
+    omit_loss: bool
     timeout: float | None
 
 
@@ -172,6 +179,8 @@ def correct(
     policy_versions: ArrayT | None = None,
     version_spans: Iterable[Any] | None = None,
     metrics: bool = True,
+    partial_sums: bool = False,
+    omit_loss: bool = False,
     out: Mapping[str, ArrayT] | None = None,
     progress: Progress | None = None,
     timeout: float | None = None,
@@ -183,7 +192,9 @@ def correct(
         requested = read_outputs(
             outputs,
             method,
-            has_loss_inputs=current_log_probs is not None and advantages is not None,
+            has_loss_inputs=current_log_probs is not None
+            and advantages is not None
+            and not omit_loss,
         )
         batch = read_batch(
             {
@@ -209,6 +220,10 @@ def correct(
         if seed is not None:
             head["seed"] = integer("seed", seed, UINT64)
         head["omit_metrics"] = not boolean("metrics", metrics)
+        if boolean("partial_sums", partial_sums):
+            head["partial_sums"] = True
+        if boolean("omit_loss", omit_loss):
+            head["omit_loss"] = True
         if group_ids is not None:
             head["group_ids"] = int_list("group_ids", group_ids)
         if row_divisors is not None:
@@ -268,6 +283,52 @@ def check_names(function: str, call: Mapping[str, object], names: Collection[str
     for name in _REQUIRED:
         if name in names and name not in call:
             raise TypeError(f"{function}() is missing the keyword argument {name!r}")
+
+
+def merge(
+    parts: PartialSums | Iterable[PartialSums], *, timeout: float | None = None
+) -> Call[PartialSums]:
+    """Builds the call of ``Client.merge``."""
+    refuse_at_exit()
+    message = {"parts": [sums_of_parts.to_message(part) for part in sums_of_parts.listed(parts)]}
+
+    def read(answer: messages.Message) -> PartialSums:
+        return _read_sums(answer)
+
+    return Call("MergeSums", read, timeout, message=message)
+
+
+def metrics_of(
+    sums: PartialSums | Iterable[PartialSums], method: Method, *, timeout: float | None = None
+) -> Call[StepTotals]:
+    """Builds the call of ``Client.metrics_of``."""
+    refuse_at_exit()
+    parts = [sums_of_parts.to_message(part) for part in sums_of_parts.listed(sums)]
+    message = {"parts": parts, "method": messages.method_to_message(method)}
+
+    def read(answer: messages.Message) -> StepTotals:
+        totals = answer.get("answer", {})
+        named = ("metrics", "rules", "loss", "non_finite_tokens", "warnings", "staleness")
+        return StepTotals(
+            sums=_read_sums(answer),
+            counts=messages.field(_Merged, "counts", answer),
+            counts_refusal=answer.get("countsRefusal", ""),
+            **{name: attribute(totals, name) for name in named},
+        )
+
+    return Call("MergeSums", read, timeout, message=message)
+
+
+@dataclass
+class _Merged:
+    counts: GlobalCounts | None
+
+
+def _read_sums(answer: messages.Message) -> PartialSums:
+    sums = sums_of_parts.from_message(answer.get("sums"))
+    if sums is None:
+        raise ValueError("it has no sums")
+    return sums
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,13 +12,16 @@ import numpy as np
 
 from counterweight_rl import calls
 from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.config import Method
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.target import check_local, read_target
 from counterweight_rl.one_process import OneProcess, refuse_at_exit
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.prepared_method import PreparedMethod
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.background import Background
 from counterweight_rl.transport.channel import TlsConfig, check_installed
@@ -211,6 +214,10 @@ class Client(OneProcess):
                 drift of this batch; arrays, loss and errors are the same and arrive sooner. Use it
                 for batches whose drift is already known, such as later epochs over the same
                 rollouts.
+            partial_sums: True: the result has ``sums``, which those of other parts of the step are
+                added to; see ``merge``.
+            omit_loss: True leaves the method's policy loss out: for the first pass over a step,
+                before its counts are known.
             out: Destination arrays by output name: of the kind, shape, dtype and device that the
                 output has in Result, contiguous and writable. They become the Result's arrays;
                 after an error their content is undefined. ``out`` does not select outputs.
@@ -283,6 +290,46 @@ class Client(OneProcess):
             A numpy array or torch tensor of undefined content.
         """
         return empty(self._connection.pool_for_arrays(), shape, dtype, access)
+
+    def merge(
+        self, parts: PartialSums | Iterable[PartialSums], *, timeout: float | None = None
+    ) -> PartialSums:
+        """Adds the sums of parts of a step.
+
+        Whatever the partition and order of the same rows, the result is the same but for the number
+        of parts.
+
+        Args:
+            parts: ``Result.sums`` of calls with one method and the same options, or what an
+                all-reduce made of them.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            InvalidRequestError: The parts are not of one method.
+            CounterweightError: The errors of ``correct``.
+        """
+        return self._connection.run(calls.merge(parts, timeout=timeout))
+
+    def metrics_of(
+        self,
+        sums: PartialSums | Iterable[PartialSums],
+        method: Method,
+        *,
+        timeout: float | None = None,
+    ) -> StepTotals:
+        """Returns what one call with all rows of a step would have answered, without arrays.
+
+        Args:
+            sums: Those of the step, or of its parts.
+            method: The method of the calls.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            InvalidRequestError: The sums are not of this method, or their losses do not add up,
+                because each divided by its own counts.
+            CounterweightError: The errors of ``correct``.
+        """
+        return self._connection.run(calls.metrics_of(sums, method, timeout=timeout))
 
     def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.

@@ -276,6 +276,8 @@ class GlobalCounts:
             (num_sequences). Required where the weight is normalized and a loss reads the counts.
         num_kept_sequences: Sequences with a kept token, >= 0. SEQ_MEAN_* divide by it as
             TOKEN_MEAN does by num_kept_tokens.
+        weight_mean: Mean over all ranks of the bounded importance weights, > 0, by which
+            normalized weights are divided; instead of weight_sum. ``Client.metrics_of`` has it.
         selection_scope: The tokens among which KL_COV and CLIP_COV select, which require it:
             "call", those of each call.
     """
@@ -287,3 +289,4 @@ class GlobalCounts:
     weight_sum: float | None = None
     num_kept_sequences: int | None = None
     selection_scope: SelectionScope | str | None = None
+    weight_mean: float | None = None

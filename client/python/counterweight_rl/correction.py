@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Generic
 
-from counterweight_rl import messages, translation
+from counterweight_rl import messages, partial_sums, translation
 from counterweight_rl.arrays.batch import Batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.output_array import OutputArray, make_output_array
@@ -134,6 +134,8 @@ ATTRIBUTES = tuple(f.name for f in fields(Result) if f.name not in ARRAYS)
 
 def attribute(response: messages.Message, name: str) -> Any:
     """Returns one of ``ATTRIBUTES`` of an answer."""
+    if name == "sums":
+        return partial_sums.from_message(response.get(name))
     if name == "metrics":
         return {metric: float(n) for metric, n in sorted(response.get(name, {}).items())}
     read = messages.field(Result, name, response)

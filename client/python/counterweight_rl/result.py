@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic
 
 from counterweight_rl.arrays.interop import ArrayT
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.summary import summarize
 
 
@@ -128,6 +129,8 @@ class Result(Generic[ArrayT]):
         backend: "cpu" or "cuda".
         timing: The server's time in each stage.
         staleness: Drift by staleness; None without versions of tokens, and with ``metrics=False``.
+        sums: The batch's sums, which those of other parts of the step are added to; None unless
+            ``partial_sums``.
     """
 
     weights: ArrayT | None
@@ -145,6 +148,7 @@ class Result(Generic[ArrayT]):
     backend: str
     timing: Timing
     staleness: Staleness | None = None
+    sums: PartialSums | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Makes an attribute that an answer's reader left for later."""

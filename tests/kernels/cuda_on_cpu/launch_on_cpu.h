@@ -18,9 +18,9 @@
 //
 #include "kernels/cuda/column_layout.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/packed_records.h"
-#include "kernels/cuda/record_columns.h"
-#include "kernels/cuda/row_totals.h"
+#include "kernels/walk/packed_records.h"
+#include "kernels/walk/record_columns.h"
+#include "kernels/walk/row_totals.h"
 
 namespace counterweight::kernels {
 

@@ -1,6 +1,6 @@
 // The device's sums of segments and rows, against sums of one number after the
 // other.
-#include "kernels/cuda/row_totals.h"
+#include "kernels/walk/row_totals.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/packed_records.h"
-#include "kernels/cuda/record_columns.h"
+#include "kernels/walk/packed_records.h"
+#include "kernels/walk/record_columns.h"
 #include "kernels/math/exact_sum.h"
 #include "kernels/walk/column_table.h"
 #include "kernels/walk/loss_row.h"

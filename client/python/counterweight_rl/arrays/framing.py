@@ -26,13 +26,18 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 def to_request(request: Mapping[str, Any]) -> pb.CorrectRequest:
     """Returns the message of a request, which has protobuf's JSON form with the proto's names."""
-    method = request["method"]
+    return to_message(request, pb.CorrectRequest)
+
+
+def to_message(request: Mapping[str, Any], kind: type[MessageT]) -> MessageT:
+    """Returns the message of a request of some kind, which may have a method."""
+    method = request.get("method", {})
     if "dialect" in method:
         # Older versions make no Struct of a dict in a constructor.
         block = struct_pb2.Struct()
         block.update(method["dialect"]["block"])
         request = {**request, "method": {"dialect": {**method["dialect"], "block": block}}}
-    return pb.CorrectRequest(**request)
+    return kind(**request)
 
 
 def tensor_head(role: int, dtype: int) -> bytes:

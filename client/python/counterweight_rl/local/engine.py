@@ -106,12 +106,16 @@ class Engine:
             result: Any = self._correct(call.correction, timeout, stop)
             return result  # type: ignore[no-any-return]
         assert call.read is not None
-        functions = {
-            "ListMethods": self._library.cw_list_methods,
-            "GetServerInfo": self._library.cw_server_info,
-        }
         answer = ctypes.POINTER(library.Answer)()
-        if functions[call.rpc](self._handle, library.JSON, ctypes.byref(answer)):
+        arguments = (library.JSON, ctypes.byref(answer))
+        if call.rpc == "MergeSums":
+            message = json_form.dump(call.message)
+            code = self._library.cw_merge(self._handle, library.bytes_of(message), *arguments)
+        elif call.rpc == "ListMethods":
+            code = self._library.cw_list_methods(self._handle, *arguments)
+        else:
+            code = self._library.cw_server_info(self._handle, *arguments)
+        if code:
             raise self._failure(call.request_id, Sent())
         try:
             return call.read(json_form.load(answer.contents.message.copy()))

@@ -18,12 +18,12 @@ def dump(request: Message) -> bytes:
         return _dump(request)
     except ValueError:
         pass  # it has a number that JSON lacks
-    method = request["method"]
+    method = request.get("method", {})
     if "dialect" in method:
         # Texts in a block stay texts, so that such a number has a form of the library's own there.
         block = _spelled(method["dialect"]["block"], lambda name: {"$numberDouble": name})
-        method = {"dialect": {**method["dialect"], "block": block}}
-    return _dump(_spelled({**request, "method": method}, str))
+        request = {**request, "method": {"dialect": {**method["dialect"], "block": block}}}
+    return _dump(_spelled(request, str))
 
 
 def load(text: bytes) -> Message:

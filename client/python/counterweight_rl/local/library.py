@@ -89,6 +89,8 @@ class Signature(ctypes.Structure):
         ("metrics", ctypes.POINTER(ctypes.c_char_p)),
         ("num_metrics", ctypes.c_size_t),
         ("num_numbers", ctypes.c_size_t),
+        ("num_sums", ctypes.c_size_t),
+        ("num_maxima", ctypes.c_size_t),
     )
 
 
@@ -151,6 +153,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (ctypes.c_void_p, ctypes.POINTER(ctypes.c_double), ctypes.c_int32, _ANSWER),
     ),
     "cw_discard": (None, (ctypes.c_void_p,)),
+    "cw_merge": (ctypes.c_int, (ctypes.c_void_p, Bytes, ctypes.c_int32, _ANSWER)),
     "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_server_info": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_free": (None, (ctypes.POINTER(Answer),)),

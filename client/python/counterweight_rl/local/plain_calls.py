@@ -42,6 +42,8 @@ _FIXED = frozenset(
         "seed",
         "global_counts",
         "metrics",
+        "partial_sums",
+        "omit_loss",
         "timeout",
     }
 )

@@ -8,14 +8,17 @@ import uuid
 import weakref
 from typing import Any
 
+import numpy as np
+
 from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.correction import Correction, attribute
 from counterweight_rl.local import json_form, library
 from counterweight_rl.messages import Message
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result, RuleSummary, Timing
 
 # cw_batch.
-_BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPdPiiP")
+_BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPPPdPiiP")
 _ABSENT = struct.pack("=Q", library.ABSENT_BITS)
 _NO_INPUTS = (0,) * library.MAX_INPUTS
 _NO_OUTPUTS = (0,) * library.MAX_OUTPUTS
@@ -56,6 +59,7 @@ class Plan:
         self.wanted = self.outputs if correction.requested.keep_mask else []
         self.timeout = timeout
         self.numbers: Any = ctypes.c_double * signature.num_numbers
+        self._lengths_of_sums = (signature.num_sums, signature.num_maxima)
         self._metrics = [name.decode() for name in signature.metrics[: signature.num_metrics]]
         self._rules = [name.decode() for name in signature.rules[: signature.num_rules]]
         self._first_metric = signature.num_numbers - signature.num_metrics
@@ -75,6 +79,7 @@ class Plan:
         inputs: list[int],
         outputs: list[int],
         numbers: Any,
+        sums: PartialSums | None,
         stop: int,
         place: tuple[int, int, int],
     ) -> int:
@@ -85,6 +90,7 @@ class Plan:
             inputs: Addresses.
             outputs: Addresses; 0: not wanted.
             numbers: Of the type ``numbers``, for the answer.
+            sums: Of ``make_sums``, for the answer.
             stop: Address of an int32.
             place: The last members of cw_batch, from ``memory`` on.
 
@@ -102,6 +108,8 @@ class Plan:
             *outputs,
             *self._no_outputs,
             ctypes.addressof(numbers),
+            0 if sums is None else sums.sums.ctypes.data,
+            0 if sums is None else sums.maxima.ctypes.data,
             self._timeout_seconds,
             stop,
             *place,
@@ -109,7 +117,18 @@ class Plan:
         code: int = self._functions.cw_run(self._plan, batch)
         return code
 
-    def result(self, numbers: Any, arrays: dict[str, Any], request_id: str | None) -> Result[Any]:
+    def make_sums(self) -> PartialSums | None:
+        """Returns memory for the sums of a run; None: the call has none."""
+        sums, maxima = self._lengths_of_sums
+        return PartialSums(np.empty(sums), np.empty(maxima)) if sums else None
+
+    def result(
+        self,
+        numbers: Any,
+        arrays: dict[str, Any],
+        sums: PartialSums | None,
+        request_id: str | None,
+    ) -> Result[Any]:
         """Returns the Result of a run; most of it is made when it is read."""
         result: Result[Any] = object.__new__(Result)
         loss: float = numbers[library.LOSS]
@@ -120,6 +139,7 @@ class Plan:
             token_reasons=arrays.get("token_reasons"),
             sequence_reasons=arrays.get("sequence_reasons"),
             gradient=arrays.get("gradient"),
+            sums=sums,
             loss=None if loss != loss and _is_absent(loss) else loss,
             _late=Late(self, numbers),
         )

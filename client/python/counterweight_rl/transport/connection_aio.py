@@ -169,7 +169,8 @@ class Connection:
     async def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
-            return unary.read(call, await self._send(call.rpc, b"", attempts.remaining()))
+            request = unary.request(call)
+            return unary.read(call, await self._send(call.rpc, request, attempts.remaining()))
         num_bytes = correction.num_bytes
         if self._router.asks(num_bytes):
             await self._ask(attempts.remaining(), call.request_id)

@@ -193,7 +193,7 @@ class Connection:
     def _attempt(self, call: calls.Call[T], attempts: Attempts) -> T:
         correction = call.correction
         if correction is None:
-            return unary.read(call, self._send(call.rpc, b"", attempts.remaining()))
+            return unary.read(call, self._send(call.rpc, unary.request(call), attempts.remaining()))
         num_bytes = correction.num_bytes
         if self.router.asks(num_bytes):
             self._ask(attempts.remaining(), call.request_id)

@@ -16,7 +16,9 @@ T = TypeVar("T")
 _ANSWERS: dict[str, Any] = {
     "ListMethods": pb.ListMethodsResponse,
     "GetServerInfo": pb.GetServerInfoResponse,
+    "MergeSums": pb.MergeSumsResponse,
 }
+_REQUESTS: dict[str, Any] = {"MergeSums": pb.MergeSumsRequest}
 
 
 def read(call: calls.Call[T], message: bytes) -> T:
@@ -28,6 +30,14 @@ def read(call: calls.Call[T], message: bytes) -> T:
     assert call.read is not None
     with reading(call.request_id):
         return call.read(framing.to_json(framing.decode(_ANSWERS[call.rpc], message)))
+
+
+def request(call: calls.Call[Any]) -> bytes:
+    """Returns the request of a call without a batch."""
+    if call.rpc not in _REQUESTS:
+        return b""
+    encoded: bytes = framing.to_message(call.message, _REQUESTS[call.rpc]).SerializeToString()
+    return encoded
 
 
 def encode(correction: Correction[Any]) -> bytes:

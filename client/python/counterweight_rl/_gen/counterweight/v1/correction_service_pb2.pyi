@@ -17,7 +17,7 @@ SELECTION_SCOPE_UNSPECIFIED: SelectionScope
 SELECTION_SCOPE_CALL: SelectionScope
 
 class CorrectRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics", "row_divisors")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics", "row_divisors", "partial_sums", "omit_loss")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,8 @@ class CorrectRequest(_message.Message):
     DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
     OMIT_METRICS_FIELD_NUMBER: _ClassVar[int]
     ROW_DIVISORS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_SUMS_FIELD_NUMBER: _ClassVar[int]
+    OMIT_LOSS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     layout: _tensor_pb2.Layout
@@ -50,10 +52,12 @@ class CorrectRequest(_message.Message):
     destinations: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     omit_metrics: bool
     row_divisors: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ...) -> None: ...
+    partial_sums: bool
+    omit_loss: bool
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ..., partial_sums: bool = ..., omit_loss: bool = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
-    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness")
+    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness", "sums")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +76,7 @@ class CorrectResponse(_message.Message):
     TIMING_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     loss: float
@@ -83,7 +88,8 @@ class CorrectResponse(_message.Message):
     timing: Timing
     warnings: _containers.RepeatedScalarFieldContainer[str]
     staleness: StalenessSummary
-    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[StalenessSummary, _Mapping]] = ...) -> None: ...
+    sums: _sums_pb2.PartialSums
+    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[StalenessSummary, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ...) -> None: ...
 
 class StalenessSummary(_message.Message):
     __slots__ = ("buckets", "unknown_tokens", "mean", "max")
@@ -136,17 +142,19 @@ class Timing(_message.Message):
     def __init__(self, decode_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., compute_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., receive_seconds: _Optional[float] = ...) -> None: ...
 
 class Labels(_message.Message):
-    __slots__ = ("run", "replica", "policy_version")
+    __slots__ = ("run", "replica", "policy_version", "step")
     RUN_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     run: str
     replica: str
     policy_version: int
-    def __init__(self, run: _Optional[str] = ..., replica: _Optional[str] = ..., policy_version: _Optional[int] = ...) -> None: ...
+    step: int
+    def __init__(self, run: _Optional[str] = ..., replica: _Optional[str] = ..., policy_version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class GlobalCounts(_message.Message):
-    __slots__ = ("num_tokens", "num_sequences", "num_kept_tokens", "num_ranks", "weight_sum", "num_kept_sequences", "selection_scope")
+    __slots__ = ("num_tokens", "num_sequences", "num_kept_tokens", "num_ranks", "weight_sum", "num_kept_sequences", "selection_scope", "weight_mean")
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     NUM_KEPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +162,7 @@ class GlobalCounts(_message.Message):
     WEIGHT_SUM_FIELD_NUMBER: _ClassVar[int]
     NUM_KEPT_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     SELECTION_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_MEAN_FIELD_NUMBER: _ClassVar[int]
     num_tokens: int
     num_sequences: int
     num_kept_tokens: int
@@ -161,7 +170,8 @@ class GlobalCounts(_message.Message):
     weight_sum: float
     num_kept_sequences: int
     selection_scope: SelectionScope
-    def __init__(self, num_tokens: _Optional[int] = ..., num_sequences: _Optional[int] = ..., num_kept_tokens: _Optional[int] = ..., num_ranks: _Optional[int] = ..., weight_sum: _Optional[float] = ..., num_kept_sequences: _Optional[int] = ..., selection_scope: _Optional[_Union[SelectionScope, str]] = ...) -> None: ...
+    weight_mean: float
+    def __init__(self, num_tokens: _Optional[int] = ..., num_sequences: _Optional[int] = ..., num_kept_tokens: _Optional[int] = ..., num_ranks: _Optional[int] = ..., weight_sum: _Optional[float] = ..., num_kept_sequences: _Optional[int] = ..., selection_scope: _Optional[_Union[SelectionScope, str]] = ..., weight_mean: _Optional[float] = ...) -> None: ...
 
 class VersionSpan(_message.Message):
     __slots__ = ("sequence", "start", "end", "policy_version")
@@ -224,18 +234,46 @@ class StreamSummary(_message.Message):
     def __init__(self, received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "sums")
+    __slots__ = ("request_id", "labels", "sums", "partial_sums", "method")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_SUMS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     sums: _sums_pb2.BatchSums
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.BatchSums, _Mapping]] = ...) -> None: ...
+    partial_sums: _sums_pb2.PartialSums
+    method: _method_pb2.Method
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.BatchSums, _Mapping]] = ..., partial_sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class MergeSumsRequest(_message.Message):
+    __slots__ = ("parts", "method", "request_id", "labels")
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[_sums_pb2.PartialSums]
+    method: _method_pb2.Method
+    request_id: str
+    labels: Labels
+    def __init__(self, parts: _Optional[_Iterable[_Union[_sums_pb2.PartialSums, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
+
+class MergeSumsResponse(_message.Message):
+    __slots__ = ("sums", "answer", "counts", "counts_refusal")
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    sums: _sums_pb2.PartialSums
+    answer: CorrectResponse
+    counts: GlobalCounts
+    counts_refusal: str
+    def __init__(self, sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., answer: _Optional[_Union[CorrectResponse, _Mapping]] = ..., counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., counts_refusal: _Optional[str] = ...) -> None: ...
 
 class ListMethodsRequest(_message.Message):
     __slots__ = ()

@@ -65,6 +65,11 @@ class CorrectionServiceStub(object):
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.FromString,
                 _registered_method=True)
+        self.MergeSums = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/MergeSums',
+                request_serializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.FromString,
+                _registered_method=True)
 
 
 class CorrectionServiceServicer(object):
@@ -115,6 +120,16 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MergeSums(self, request, context):
+        """Adds the sums of a step's parts, and finishes from them what one request
+        with all rows would have been answered, bit for bit: metrics, rules, the
+        loss. With the feature "partial_sums". A message has at most 256 KiB after
+        decompression.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +157,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.Publish,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.SerializeToString,
+            ),
+            'MergeSums': grpc.unary_unary_rpc_method_handler(
+                    servicer.MergeSums,
+                    request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -280,6 +300,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/Publish',
             counterweight_dot_v1_dot_correction__service__pb2.PublishRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.PublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MergeSums(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/MergeSums',
+            counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.SerializeToString,
+            counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.FromString,
             options,
             channel_credentials,
             insecure,

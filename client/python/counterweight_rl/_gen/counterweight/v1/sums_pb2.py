@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ounterweight/v1/sums.proto\x12\x10\x63ounterweight.v1\"\xf5\x02\n\tBatchSums\x12\x11\n\tsequences\x18\x01 \x01(\x03\x12\x1a\n\x12nonempty_sequences\x18\x02 \x01(\x03\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\x13\n\x0bkept_tokens\x18\x04 \x01(\x03\x12\x16\n\x0ekept_sequences\x18\x05 \x01(\x03\x12\x19\n\x11non_finite_tokens\x18\x06 \x01(\x03\x12*\n\x05\x64rift\x18\x07 \x01(\x0b\x32\x1b.counterweight.v1.DriftSums\x12,\n\x06weight\x18\x08 \x01(\x0b\x32\x1c.counterweight.v1.WeightSums\x12(\n\x04loss\x18\t \x01(\x0b\x32\x1a.counterweight.v1.LossSums\x12)\n\x05rules\x18\n \x03(\x0b\x32\x1a.counterweight.v1.RuleSums\x12\x32\n\tstaleness\x18\x0b \x01(\x0b\x32\x1f.counterweight.v1.StalenessSums\"\xe0\x01\n\tDriftSums\x12\x11\n\tlog_ratio\x18\x01 \x01(\x01\x12\n\n\x02k2\x18\x02 \x01(\x01\x12\n\n\x02k3\x18\x03 \x01(\x01\x12\x0e\n\x06\x65xcess\x18\x04 \x01(\x01\x12\x16\n\x0e\x65xcess_squared\x18\x05 \x01(\x01\x12\x1a\n\x12log_ppl_difference\x18\x06 \x01(\x01\x12\x18\n\x10ppl_ratio_excess\x18\x07 \x01(\x01\x12\x15\n\rchi2_sequence\x18\x08 \x01(\x01\x12\x17\n\x0ftoken_histogram\x18\t \x03(\x03\x12\x1a\n\x12sequence_histogram\x18\n \x03(\x03\"\xa3\x01\n\nWeightSums\x12\x0e\n\x06weight\x18\x01 \x01(\x01\x12\x16\n\x0eweight_squared\x18\x02 \x01(\x01\x12\x0e\n\x06\x65xcess\x18\x03 \x01(\x01\x12\x16\n\x0e\x65xcess_squared\x18\x04 \x01(\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btokens_high\x18\x06 \x01(\x03\x12\x16\n\x0etokens_outside\x18\x07 \x01(\x03\x42\x06\n\x04_max\"\xfa\x01\n\x08LossSums\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x0e\n\x06policy\x18\x02 \x01(\x01\x12\x16\n\x0elog_ratio_kept\x18\x03 \x01(\x01\x12\x18\n\x10gradient_squared\x18\x04 \x01(\x01\x12\r\n\x05slope\x18\x05 \x01(\x01\x12\x15\n\rslope_clipped\x18\x06 \x01(\x01\x12\x16\n\x0eslope_rejected\x18\x07 \x01(\x01\x12\x0f\n\x07\x63lipped\x18\x08 \x01(\x03\x12\x0c\n\x04high\x18\t \x01(\x03\x12\x0b\n\x03low\x18\n \x01(\x03\x12\x33\n\nkl_penalty\x18\x0b \x01(\x0b\x32\x1f.counterweight.v1.KlPenaltySums\"?\n\rKlPenaltySums\x12\x0f\n\x07penalty\x18\x01 \x01(\x01\x12\n\n\x02kl\x18\x02 \x01(\x01\x12\x11\n\tkl_tokens\x18\x03 \x01(\x03\"K\n\x08RuleSums\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64ropped_tokens\x18\x02 \x01(\x03\x12\x19\n\x11\x64ropped_sequences\x18\x03 \x01(\x03\"\x85\x01\n\rStalenessSums\x12\x36\n\x07\x62uckets\x18\x01 \x03(\x0b\x32%.counterweight.v1.StalenessBucketSums\x12\x16\n\x0eunknown_tokens\x18\x02 \x01(\x03\x12\x11\n\tstaleness\x18\x03 \x01(\x01\x12\x11\n\thistogram\x18\x04 \x03(\x03\"D\n\x13StalenessBucketSums\x12\x0e\n\x06tokens\x18\x01 \x01(\x03\x12\x11\n\tlog_ratio\x18\x02 \x01(\x01\x12\n\n\x02k3\x18\x03 \x01(\x01\x42RZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ounterweight/v1/sums.proto\x12\x10\x63ounterweight.v1\"+\n\x0bPartialSums\x12\x0c\n\x04sums\x18\x01 \x03(\x01\x12\x0e\n\x06maxima\x18\x02 \x03(\x01\"\xf5\x02\n\tBatchSums\x12\x11\n\tsequences\x18\x01 \x01(\x03\x12\x1a\n\x12nonempty_sequences\x18\x02 \x01(\x03\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\x13\n\x0bkept_tokens\x18\x04 \x01(\x03\x12\x16\n\x0ekept_sequences\x18\x05 \x01(\x03\x12\x19\n\x11non_finite_tokens\x18\x06 \x01(\x03\x12*\n\x05\x64rift\x18\x07 \x01(\x0b\x32\x1b.counterweight.v1.DriftSums\x12,\n\x06weight\x18\x08 \x01(\x0b\x32\x1c.counterweight.v1.WeightSums\x12(\n\x04loss\x18\t \x01(\x0b\x32\x1a.counterweight.v1.LossSums\x12)\n\x05rules\x18\n \x03(\x0b\x32\x1a.counterweight.v1.RuleSums\x12\x32\n\tstaleness\x18\x0b \x01(\x0b\x32\x1f.counterweight.v1.StalenessSums\"\xe0\x01\n\tDriftSums\x12\x11\n\tlog_ratio\x18\x01 \x01(\x01\x12\n\n\x02k2\x18\x02 \x01(\x01\x12\n\n\x02k3\x18\x03 \x01(\x01\x12\x0e\n\x06\x65xcess\x18\x04 \x01(\x01\x12\x16\n\x0e\x65xcess_squared\x18\x05 \x01(\x01\x12\x1a\n\x12log_ppl_difference\x18\x06 \x01(\x01\x12\x18\n\x10ppl_ratio_excess\x18\x07 \x01(\x01\x12\x15\n\rchi2_sequence\x18\x08 \x01(\x01\x12\x17\n\x0ftoken_histogram\x18\t \x03(\x03\x12\x1a\n\x12sequence_histogram\x18\n \x03(\x03\"\xa3\x01\n\nWeightSums\x12\x0e\n\x06weight\x18\x01 \x01(\x01\x12\x16\n\x0eweight_squared\x18\x02 \x01(\x01\x12\x0e\n\x06\x65xcess\x18\x03 \x01(\x01\x12\x16\n\x0e\x65xcess_squared\x18\x04 \x01(\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btokens_high\x18\x06 \x01(\x03\x12\x16\n\x0etokens_outside\x18\x07 \x01(\x03\x42\x06\n\x04_max\"\xfa\x01\n\x08LossSums\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x0e\n\x06policy\x18\x02 \x01(\x01\x12\x16\n\x0elog_ratio_kept\x18\x03 \x01(\x01\x12\x18\n\x10gradient_squared\x18\x04 \x01(\x01\x12\r\n\x05slope\x18\x05 \x01(\x01\x12\x15\n\rslope_clipped\x18\x06 \x01(\x01\x12\x16\n\x0eslope_rejected\x18\x07 \x01(\x01\x12\x0f\n\x07\x63lipped\x18\x08 \x01(\x03\x12\x0c\n\x04high\x18\t \x01(\x03\x12\x0b\n\x03low\x18\n \x01(\x03\x12\x33\n\nkl_penalty\x18\x0b \x01(\x0b\x32\x1f.counterweight.v1.KlPenaltySums\"?\n\rKlPenaltySums\x12\x0f\n\x07penalty\x18\x01 \x01(\x01\x12\n\n\x02kl\x18\x02 \x01(\x01\x12\x11\n\tkl_tokens\x18\x03 \x01(\x03\"K\n\x08RuleSums\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64ropped_tokens\x18\x02 \x01(\x03\x12\x19\n\x11\x64ropped_sequences\x18\x03 \x01(\x03\"\x85\x01\n\rStalenessSums\x12\x36\n\x07\x62uckets\x18\x01 \x03(\x0b\x32%.counterweight.v1.StalenessBucketSums\x12\x16\n\x0eunknown_tokens\x18\x02 \x01(\x03\x12\x11\n\tstaleness\x18\x03 \x01(\x01\x12\x11\n\thistogram\x18\x04 \x03(\x03\"D\n\x13StalenessBucketSums\x12\x0e\n\x06tokens\x18\x01 \x01(\x03\x12\x11\n\tlog_ratio\x18\x02 \x01(\x01\x12\n\n\x02k3\x18\x03 \x01(\x01\x42RZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,20 +22,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'counterweight.v1.sums_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1'
-  _globals['_BATCHSUMS']._serialized_start=50
-  _globals['_BATCHSUMS']._serialized_end=423
-  _globals['_DRIFTSUMS']._serialized_start=426
-  _globals['_DRIFTSUMS']._serialized_end=650
-  _globals['_WEIGHTSUMS']._serialized_start=653
-  _globals['_WEIGHTSUMS']._serialized_end=816
-  _globals['_LOSSSUMS']._serialized_start=819
-  _globals['_LOSSSUMS']._serialized_end=1069
-  _globals['_KLPENALTYSUMS']._serialized_start=1071
-  _globals['_KLPENALTYSUMS']._serialized_end=1134
-  _globals['_RULESUMS']._serialized_start=1136
-  _globals['_RULESUMS']._serialized_end=1211
-  _globals['_STALENESSSUMS']._serialized_start=1214
-  _globals['_STALENESSSUMS']._serialized_end=1347
-  _globals['_STALENESSBUCKETSUMS']._serialized_start=1349
-  _globals['_STALENESSBUCKETSUMS']._serialized_end=1417
+  _globals['_PARTIALSUMS']._serialized_start=49
+  _globals['_PARTIALSUMS']._serialized_end=92
+  _globals['_BATCHSUMS']._serialized_start=95
+  _globals['_BATCHSUMS']._serialized_end=468
+  _globals['_DRIFTSUMS']._serialized_start=471
+  _globals['_DRIFTSUMS']._serialized_end=695
+  _globals['_WEIGHTSUMS']._serialized_start=698
+  _globals['_WEIGHTSUMS']._serialized_end=861
+  _globals['_LOSSSUMS']._serialized_start=864
+  _globals['_LOSSSUMS']._serialized_end=1114
+  _globals['_KLPENALTYSUMS']._serialized_start=1116
+  _globals['_KLPENALTYSUMS']._serialized_end=1179
+  _globals['_RULESUMS']._serialized_start=1181
+  _globals['_RULESUMS']._serialized_end=1256
+  _globals['_STALENESSSUMS']._serialized_start=1259
+  _globals['_STALENESSSUMS']._serialized_end=1392
+  _globals['_STALENESSBUCKETSUMS']._serialized_start=1394
+  _globals['_STALENESSBUCKETSUMS']._serialized_end=1462
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class PartialSums(_message.Message):
+    __slots__ = ("sums", "maxima")
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    MAXIMA_FIELD_NUMBER: _ClassVar[int]
+    sums: _containers.RepeatedScalarFieldContainer[float]
+    maxima: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, sums: _Optional[_Iterable[float]] = ..., maxima: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class BatchSums(_message.Message):
     __slots__ = ("sequences", "nonempty_sequences", "tokens", "kept_tokens", "kept_sequences", "non_finite_tokens", "drift", "weight", "loss", "rules", "staleness")
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]

@@ -1,10 +1,10 @@
-#include "kernels/cuda/row_totals.h"
+#include "kernels/walk/row_totals.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "kernels/cuda/packed_records.h"
+#include "kernels/walk/packed_records.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -18,10 +18,7 @@ double ExtremumOf(ColumnOp op, uint64_t key) {
 
 double SumOf(const double* totals) {
   ExactBins<double> bins;
-  std::copy_n(totals, kBins, bins.low);
-  std::copy_n(totals + kBins, kHighBins, bins.high);
-  bins.has_high = std::any_of(bins.high, bins.high + kHighBins,
-                              [](double x) { return x != 0.0; });
+  load_bins(totals, bins);
   return bins.take();
 }
 

@@ -1,10 +1,10 @@
-#include "kernels/cuda/record_columns.h"
+#include "kernels/walk/record_columns.h"
 
 #include <cstddef>
 
-#include "kernels/cuda/packed_records.h"
 #include "kernels/math/exact_sum.h"
 #include "kernels/walk/column_table.h"
+#include "kernels/walk/packed_records.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -64,6 +64,7 @@ RecordColumns ColumnsOfRows(const Plan& plan) {
   add(ColumnOp::kHigh, at.row_high, plan.row_extrema);
   add(ColumnOp::kFirst, at.first_bad, 1);
   if (!plan.loss.active) return columns;
+  columns.first_loss = columns.count;
   for (int c = 0; c < kNumLossColumns; ++c) {
     add(SumOf(kColumnLoss + c), at.loss_sums + c * kDouble, 1);
   }

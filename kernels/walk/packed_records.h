@@ -1,8 +1,8 @@
 // Records in device memory, where each has only the columns of its plan: a
 // batch of short rows has a record for every few tokens. Both views have the
 // members of the records in plan/record.h.
-#ifndef COUNTERWEIGHT_KERNELS_CUDA_PACKED_RECORDS_H_
-#define COUNTERWEIGHT_KERNELS_CUDA_PACKED_RECORDS_H_
+#ifndef COUNTERWEIGHT_KERNELS_WALK_PACKED_RECORDS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_PACKED_RECORDS_H_
 
 #include <cstdint>
 
@@ -138,4 +138,4 @@ COUNTERWEIGHT_HD void copy_row(const Plan& plan, const From& from, To& to) {
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_CUDA_PACKED_RECORDS_H_
+#endif  // COUNTERWEIGHT_KERNELS_WALK_PACKED_RECORDS_H_

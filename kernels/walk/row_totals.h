@@ -1,14 +1,14 @@
-// The sums of a batch's rows on a device: kAllBins numbers for each sum of
-// ColumnsOfRows(), one for each other column. Warps add to them in any order;
-// all of them 0 are the totals of no row.
-#ifndef COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
-#define COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
+// The sums of a batch's rows, as a device adds them up: kAllBins numbers for
+// each sum of ColumnsOfRows(), one for each other column. Warps add to them in
+// any order; all of them 0 are the totals of no row.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_TOTALS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_ROW_TOTALS_H_
 
 #include <cstdint>
 
-#include "kernels/cuda/record_columns.h"
 #include "kernels/math/exact_sum.h"
 #include "kernels/plan/record.h"
+#include "kernels/walk/record_columns.h"
 
 namespace counterweight::kernels {
 
@@ -42,4 +42,4 @@ COUNTERWEIGHT_HD uint64_t key_of(ColumnOp op, const char* value) {
 }  // namespace COUNTERWEIGHT_ISA
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_CUDA_ROW_TOTALS_H_
+#endif  // COUNTERWEIGHT_KERNELS_WALK_ROW_TOTALS_H_

@@ -1,7 +1,7 @@
-// The columns of a plan's packed records, one for each lane that adds them up:
-// a device reads neighbouring columns in one access.
-#ifndef COUNTERWEIGHT_KERNELS_CUDA_RECORD_COLUMNS_H_
-#define COUNTERWEIGHT_KERNELS_CUDA_RECORD_COLUMNS_H_
+// The columns of a plan's records. On a device one lane adds each up, from
+// packed records, of which it reads neighbouring columns in one access.
+#ifndef COUNTERWEIGHT_KERNELS_WALK_RECORD_COLUMNS_H_
+#define COUNTERWEIGHT_KERNELS_WALK_RECORD_COLUMNS_H_
 
 #include <cstdint>
 
@@ -27,6 +27,7 @@ struct RecordColumns {
 
   int32_t count = 0;
   int32_t totals = 0;      // numbers of all columns' totals, see row_totals.h
+  int32_t first_loss = 0;  // of rows: the first of the loss, if there is one
   uint16_t offset[kMost];  // in the packed record, bytes
   uint16_t total[kMost];   // the first of the column's totals
   ColumnOp op[kMost];
@@ -39,4 +40,4 @@ RecordColumns ColumnsOfLossPass(const Plan& plan);
 
 }  // namespace counterweight::kernels
 
-#endif  // COUNTERWEIGHT_KERNELS_CUDA_RECORD_COLUMNS_H_
+#endif  // COUNTERWEIGHT_KERNELS_WALK_RECORD_COLUMNS_H_

@@ -1,0 +1,237 @@
+"""One optimizer step, cut into micro-batches and ranks."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from counterweight_rl import calls
+from counterweight_rl.config import Dialect, GlobalCounts, Method
+from counterweight_rl.distributed.fingerprint import fingerprint
+from counterweight_rl.distributed.reduction import MOST_VECTORS, Group, add
+from counterweight_rl.partial_sums import PartialSums
+from counterweight_rl.result import Result
+from counterweight_rl.step_totals import StepTotals
+
+if TYPE_CHECKING:
+    from counterweight_rl.client import Client
+
+_OF_STEP = frozenset({"method", "global_counts", "partial_sums", "omit_loss", "metrics"})
+_OF_LOSS = frozenset({"group_ids", "row_divisors"})
+_ARGUMENTS = calls.ARGUMENTS.keys() - _OF_STEP
+
+
+class Step:
+    """A step whose weights, losses, gradients and metrics do not depend on how it is cut.
+
+        step = Step(client, method, group=group)
+        for micro in micro_batches:
+            step.add(**micro)
+        totals = step.reduce()
+        for micro in micro_batches:
+            result = step.finish(**micro)
+            result.loss, result.gradient
+        totals = step.close()
+
+    Whatever couples the rows of a step is computed from all of them: normalizers of weights, counts
+    that losses divide by, sample sizes, deviations, extrema. ``add`` and ``finish`` involve no
+    other rank, so that ranks may have any number of micro-batches, and pipelines any order;
+    ``reduce`` and ``close`` are called once by every rank, also by one without micro-batches. For
+    one thread.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        method: Method,
+        *,
+        group: Any = None,
+        average: bool = False,
+        selection_scope: str | None = None,
+        loss_metrics: bool = False,
+    ) -> None:
+        """Sends nothing.
+
+        Args:
+            client: Computes the micro-batches; "local:" costs least.
+            method: The method of all ranks, with its loss.
+            group: Ranks with different rows: a process group of torch.distributed, an MPI
+                communicator (with ``Allreduce``), or None: this process alone. Ranks that send the
+                same rows (tensor or context parallel) must not be in it together.
+            average: True if the trainer's all-reduce averages gradients over ``group``, as
+                DistributedDataParallel and FSDP do: losses and gradients of ``finish`` are
+                multiplied by its size.
+            selection_scope: "call" for KL_COV and CLIP_COV, which then select among the tokens of
+                each micro-batch.
+            loss_metrics: True: ``close`` also has the loss's own metrics, such as
+                "loss/clip_fraction"; ``finish`` takes longer then.
+
+        Raises:
+            TypeError: ``group`` is none.
+        """
+        self._client = client
+        self._method = method
+        self._group = Group(group)
+        self._average = average
+        self._selection_scope = selection_scope
+        self._loss_metrics = loss_metrics
+        self._sums: PartialSums | None = None
+        self._loss_sums: PartialSums | None = None
+        self._added: collections.Counter[tuple[Any, ...]] = collections.Counter()
+        self._totals: StepTotals | None = None
+        self._closed = False
+
+    @calls.takes(_ARGUMENTS)
+    def add(self, *, outputs: Iterable[str] | None = None, **micro: Any) -> Result[Any]:
+        """Adds a micro-batch, without its loss; a first pass over the step's rows.
+
+        Args:
+            outputs: Arrays of the Result; None: the keep mask, and the weights if the method has
+                them. Weights that the method normalizes are divided by the micro-batch's own mean;
+                ``finish`` has the step's.
+            micro: The arguments of ``Client.correct``, but what the step knows.
+
+        Raises:
+            TypeError: An argument is the step's, such as ``method``.
+            ValueError: The step was reduced before, or the micro-batch has other tensors than those
+                before.
+            CounterweightError: The errors of ``Client.correct``.
+        """
+        if self._totals is not None:
+            raise ValueError("the step was reduced; add micro-batches before reduce()")
+        _check("add", micro)
+        of_drift = {name: value for name, value in micro.items() if name not in _OF_LOSS}
+        result: Result[Any] = self._client.correct(
+            method=self._method, outputs=outputs, partial_sums=True, omit_loss=True, **of_drift
+        )
+        self._sums = self._add(result, self._sums)
+        self._added[fingerprint(micro)] += 1
+        return result
+
+    def reduce(self) -> StepTotals:
+        """Adds the ranks' sums; the only collective before ``close``.
+
+        Returns:
+            The step's metrics without those of the loss, the same on every rank, and ``counts``,
+            which compat functions and ``Client.correct`` take as ``global_counts``.
+
+        Raises:
+            ValueError: It was reduced before, or no rank has a micro-batch.
+            CounterweightError: A rank did not come within the group's timeout, or has another
+                method; or the errors of ``Client.metrics_of``.
+        """
+        if self._totals is not None:
+            raise ValueError("the step was reduced before")
+        sums = self._group.reduce(self._sums)
+        if sums is None:
+            raise ValueError("no rank has added a micro-batch")
+        self._totals = totals = self._client.metrics_of(sums, self._method)
+        return totals
+
+    @property
+    def counts(self) -> GlobalCounts | None:
+        """The step's counts that the method reads; None: it reads none.
+
+        Raises:
+            ValueError: The step was not reduced yet.
+        """
+        counts = self._reduced("counts").counts
+        if counts is None:
+            return None
+        ranks = self._group.size if self._average else None
+        return dataclasses.replace(counts, num_ranks=ranks, selection_scope=self._selection_scope)
+
+    @calls.takes(_ARGUMENTS)
+    def finish(self, **micro: Any) -> Result[Any]:
+        """Computes a micro-batch by the step's sums; no collective.
+
+        The ranks' losses and gradients add up to the whole step's.
+
+        Args:
+            micro: The arguments of ``Client.correct`` for rows that ``add`` saw, with what their
+                loss needs.
+
+        Raises:
+            TypeError: An argument is the step's, such as ``method``.
+            ValueError: The step was not reduced yet, ``add`` did not see these rows, they were
+                finished before, or the method's loss cannot divide by a step's counts.
+            CounterweightError: The errors of ``Client.correct``.
+        """
+        totals = self._reduced("finish()")
+        if totals.counts_refusal:
+            raise ValueError(f"this method's loss is none of a step: {totals.counts_refusal}")
+        _check("finish", micro)
+        rows = fingerprint(micro)
+        if self._added[rows] == 0:
+            raise ValueError("these rows were not added to the step, or were finished before")
+        result: Result[Any] = self._client.correct(
+            method=self._method,
+            global_counts=self._counts_for(micro),
+            partial_sums=True,
+            metrics=self._loss_metrics,
+            **micro,
+        )
+        self._loss_sums = self._add(result, self._loss_sums)
+        self._added[rows] -= 1
+        return result
+
+    def close(self) -> StepTotals:
+        """Adds the losses of ``finish`` over the ranks; the second collective.
+
+        Returns:
+            The step's metrics and its loss, the same on every rank: where ``average`` is True, the
+            loss that the ranks' average is.
+
+        Raises:
+            ValueError: The step was not reduced yet, or closed before.
+            CounterweightError: As ``reduce``.
+        """
+        totals = self._reduced("close()")
+        if self._closed:
+            raise ValueError("the step was closed before")
+        self._closed = True
+        sums = self._group.reduce(self._loss_sums)
+        if sums is None:
+            return totals
+        losses = self._client.metrics_of(sums, self._method)
+        if losses.loss is None:
+            return totals
+        loss = losses.loss / self._group.size if self._average else losses.loss
+        return dataclasses.replace(totals, loss=loss, metrics={**totals.metrics, **losses.metrics})
+
+    def _counts_for(self, micro: dict[str, Any]) -> GlobalCounts | None:
+        counts = self.counts
+        asked = micro.get("outputs") or ()
+        has_inputs = all(micro.get(n) is not None for n in ("current_log_probs", "advantages"))
+        # Another system's block computes its loss on demand; only weights may need the step then.
+        if (
+            counts is None
+            or has_inputs
+            or not isinstance(self._method, Dialect)
+            or {"loss", "gradient"} & {*asked}
+        ):
+            return counts
+        mean = counts.weight_mean
+        return None if mean is None else GlobalCounts(weight_mean=mean)
+
+    def _reduced(self, what: str) -> StepTotals:
+        if self._totals is None:
+            raise ValueError(f"{what} needs the step's sums: call reduce() before")
+        return self._totals
+
+    def _add(self, result: Result[Any], sums: PartialSums | None) -> PartialSums:
+        assert result.sums is not None
+        sums = add(result.sums, sums)
+        # The first number counts the vectors.
+        if sums.sums[0] >= MOST_VECTORS // 2:
+            sums = self._client.merge(sums)
+        return sums
+
+
+def _check(function: str, micro: dict[str, Any]) -> None:
+    for name in micro:
+        if name in _OF_STEP:
+            raise TypeError(f"{name} is an argument of the step, not of {function}()")
+    calls.check_names(function, micro, _ARGUMENTS)
