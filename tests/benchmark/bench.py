@@ -41,7 +41,7 @@ RESULTS_HEAD = """<!-- Made by `make bench ARGS=--update`. Edits here are lost. 
 
 # Results of a run
 
-[README.md](README.md) says what is measured, and why targets are missed.
+[README.md](README.md) says what is measured.
 
 """
 
