@@ -167,8 +167,8 @@ func (e *exchange) take(role pb.TensorRole, to []byte) error {
 	return fmt.Errorf("%v has another size than was asked for", role)
 }
 
-// mends tells whether the next message avoids what the server did not like about this one.
-func (e *exchange) mends(err error) (mends bool, unusable error) {
+// shouldResend returns whether the next message avoids the cause of err, a refusal of this one.
+func (e *exchange) shouldResend(err error) (resend bool, unusable error) {
 	var failed *CallError
 	if !errors.As(err, &failed) {
 		return false, nil

@@ -42,11 +42,11 @@ func (c *Client) correctShared(ctx context.Context, call *call) (*Result, error)
 			return attempt.result, call.finish(attempt.result)
 		}
 		err = c.failure(ctx, err, trailer, call.head.GetRequestId())
-		mends, unusable := exchange.mends(err)
+		resend, unusable := exchange.shouldResend(err)
 		if unusable != nil {
 			return nil, unusable
 		}
-		if !mends {
+		if !resend {
 			return nil, err
 		}
 	}

@@ -130,7 +130,7 @@ void settle_loss_of(const LossPlan& loss, int64_t segments, At at,
         all.sums);
     take_loss(all, row.sums.loss);
   }
-  if (!loss.hands_back) return;
+  if (!loss.needs_row_gradient) return;
   row.state.loss.hand_back = hand_back(loss, row.sums.loss, row.state.loss);
 }
 

@@ -55,7 +55,7 @@ __global__ void settle_loss_kernel(const __grid_constant__ Plan plan,
       job.row_segments != nullptr ? job.row_segments[row] : row;
   LossRecord& loss = segment_at(plan, job.records, first).loss;
   take_statistics(out, loss);
-  if (plan.loss.hands_back) {
+  if (plan.loss.needs_row_gradient) {
     state.hand_back = hand_back(plan.loss, loss, state);
   }
   add_row_loss(plan.loss, out.token_sums[kColumnTokens], state, loss, out);

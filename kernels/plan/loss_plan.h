@@ -27,7 +27,7 @@ struct LossPlan {
   // Tokens need sums of their row first, factors included.
   bool by_row;
   // A row's tokens share the gradient that the loss pass summed.
-  bool hands_back;
+  bool needs_row_gradient;
   // Tokens need sums of the whole batch first.
   bool by_batch;
   // Tokens are chosen from the whole batch.

@@ -108,14 +108,14 @@ struct Plan {
   int32_t in_order_passes;
   // True if outputs, the loss's included, depend on no sum of their row: one
   // pass can write them.
-  bool streams;
+  bool single_pass;
   // True if outputs depend on sequence rules that drop whole rows alone: one
   // pass writes them as if none fired, which is the common case, and rows where
   // one fired are written again.
-  bool guesses;
+  bool speculates;
   // The same for rows that are walked segment by segment.
-  bool in_order_streams;
-  bool in_order_guesses;
+  bool in_order_single_pass;
+  bool in_order_speculates;
   // True if the walk of the loss reads the mask and the advantages alone, see
   // RowRatioLoss.
   bool row_ratio_alone;

@@ -39,11 +39,11 @@ bool HasPart(const Plan& plan, Part part, int rule) {
     case Part::kLossKlPeers:
       return loss.active && loss.has_kl && loss.spec.peer_sums;
     case Part::kLossSequenceSlope:
-      return loss.active && loss.hands_back;
+      return loss.active && loss.needs_row_gradient;
     case Part::kLossKl:
       return loss.active && loss.has_kl;
     case Part::kLossKlSequenceSlope:
-      return loss.active && loss.has_kl && loss.hands_back;
+      return loss.active && loss.has_kl && loss.needs_row_gradient;
     case Part::kLossPadding:
       return loss.active && loss.reads_padding;
   }

@@ -28,7 +28,7 @@ struct LossPadding {
       add(kLossPadding, s, t.value, acc);
       // The row's single ratio passes the gradient of its padding to its
       // tokens.
-      if (loss.hands_back) {
+      if (loss.needs_row_gradient) {
         add(kLossSequenceSlope, s, t.sequence_slope, acc);
       }
     }
@@ -122,7 +122,7 @@ struct LossPadding {
   // dr / dS of the row; 0 where nothing goes through it.
   COUNTERWEIGHT_HD static Vec row_slope(const LossPlan& loss,
                                         const LossRow& row) {
-    return splat(loss.hands_back ? row.slope : 0.0f);
+    return splat(loss.needs_row_gradient ? row.slope : 0.0f);
   }
 
   COUNTERWEIGHT_HD static void apply_surrogate(const Plan& plan,
@@ -167,7 +167,7 @@ struct LossPadding {
     });
     add(kLossPaddingKl, s, t.kl, acc);
     // k dr / dS; the tile holds k r, and the slope is r or 0.
-    const bool slopes = loss.hands_back && row.slope != 0.0f;
+    const bool slopes = loss.needs_row_gradient && row.slope != 0.0f;
     if (!loss.spec.counts_padding || !weighted || !slopes) return;
     add(kLossKlSequenceSlope, s, t.kl, acc);
   }

@@ -160,19 +160,20 @@ struct LossPhase {
     const double kl_factor = loss.spec.kl.coefficient * row.kl_factor;
     const double shared = row.hand_back;
     const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
-    const bool hands_back = Lanes::may(kFeatureRowLoss) && loss.hands_back;
+    const bool needs_row_gradient =
+        Lanes::may(kFeatureRowLoss) && loss.needs_row_gradient;
     const auto own = [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
       return factor * t.slope.wide(k, half);
     };
     // The common case has a loop of its own without branches.
-    if (!has_kl && !hands_back) {
+    if (!has_kl && !needs_row_gradient) {
       set_gradient(s, t, own);
       return;
     }
     set_gradient(s, t, [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
       WideVec x = own(k, half);
       if (has_kl) x += kl_factor * t.kl_slope.wide(k, half);
-      if (hands_back) x += shared * over.wide(k, half);
+      if (needs_row_gradient) x += shared * over.wide(k, half);
       return x;
     });
   }

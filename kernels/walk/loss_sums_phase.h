@@ -67,7 +67,7 @@ struct LossSumsPhase {
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     add_tile(kLossValue, s, t.value, acc);
-    if (Lanes::may(kFeatureRowLoss) && loss.hands_back) {
+    if (Lanes::may(kFeatureRowLoss) && loss.needs_row_gradient) {
       add_tile(kLossSequenceSlope, s, t.sequence_slope, acc);
     }
   }
@@ -192,7 +192,7 @@ struct LossSumsPhase {
                                              const State& s, Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     add_tile(kLossKl, s, t.kl_value, acc);
-    if (loss.hands_back) {
+    if (loss.needs_row_gradient) {
       add_tile(kLossKlSequenceSlope, s, t.kl_sequence_slope, acc);
     }
   }

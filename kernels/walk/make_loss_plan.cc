@@ -63,9 +63,9 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
                       info.Has(kTraitRowRatio);
   plan.reads_excess = info.Has(kTraitExcess);
   plan.sums_advantages = plan.selects || info.Has(kTraitRowAdvantage);
-  plan.hands_back = loss.level == LossLevel::kSequence &&
-                    (info.Has(kTraitRatioSlope) ||
-                     (plan.has_kl && loss.kl.importance_weighted));
+  plan.needs_row_gradient = loss.level == LossLevel::kSequence &&
+                            (info.Has(kTraitRatioSlope) ||
+                             (plan.has_kl && loss.kl.importance_weighted));
   plan.by_row = per_row || loss.level != LossLevel::kToken ||
                 loss.counts_padding || ReadsRow(loss.reduction) ||
                 (plan.has_kl && ReadsRow(loss.kl.reduction));

@@ -252,13 +252,13 @@ Plan MakePlan(const CorrectionSpec& spec) {
       plan.loss.by_row || IsSequenceLevel(spec.weight.level);
   const bool needs_base = plan.num_prefixes > 0;
   needs_row = needs_row || needs_row_first;
-  plan.streams = !needs_row && !needs_base;
-  plan.in_order_streams = !needs_row;
+  plan.single_pass = !needs_row && !needs_base;
+  plan.in_order_single_pass = !needs_row;
   CountPasses(spec, false, &plan.passes);
   CountPasses(spec, true, &plan.in_order_passes);
-  plan.guesses =
+  plan.speculates =
       needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
-  plan.in_order_guesses =
+  plan.in_order_speculates =
       needs_row && plan.in_order_passes == 1 && !needs_row_first;
   plan.row_ratio_alone = RowRatioAlone(plan);
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;

@@ -32,7 +32,8 @@ bool MarksUnknown(const Plan& plan) {
 uint32_t LossFeatures(const LossPlan& loss) {
   if (!loss.active) return 0;
   uint32_t features = kFeatureLoss | FeatureOf(InfoOf(loss.spec.surrogate));
-  if (loss.by_row || loss.hands_back || loss.spec.level != LossLevel::kToken) {
+  if (loss.by_row || loss.needs_row_gradient ||
+      loss.spec.level != LossLevel::kToken) {
     features |= kFeatureRowLoss;
   }
   if (loss.has_kl) features |= kFeatureKl;

@@ -19,7 +19,7 @@ class Builder {
   }
 
   void AddOutputs(const Plan& plan, bool fired_rows_only) {
-    if (plan.loss.active && plan.loss.hands_back) {
+    if (plan.loss.active && plan.loss.needs_row_gradient) {
       Add({.kind = StepKind::kOutputs,
            .loss_only = true,
            .fired_rows_only = fired_rows_only});
@@ -42,13 +42,15 @@ class Builder {
 Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool any_order,
                     bool fuses) {
   Builder builder;
-  const bool streams = any_order ? plan.streams : plan.in_order_streams;
-  const bool guesses = any_order ? plan.guesses : plan.in_order_guesses;
-  if (purpose == Purpose::kOutputs && fuses && (streams || guesses)) {
+  const bool single_pass =
+      any_order ? plan.single_pass : plan.in_order_single_pass;
+  const bool speculates =
+      any_order ? plan.speculates : plan.in_order_speculates;
+  if (purpose == Purpose::kOutputs && fuses && (single_pass || speculates)) {
     builder.Add({StepKind::kInitialStates});
     builder.Add({StepKind::kBoth});
     builder.Add({.kind = StepKind::kSettle, .is_last = true});
-    if (guesses) builder.AddOutputs(plan, /*fired_rows_only=*/true);
+    if (speculates) builder.AddOutputs(plan, /*fired_rows_only=*/true);
     return builder.schedule();
   }
   builder.AddDecisions(any_order ? plan.passes : plan.in_order_passes);

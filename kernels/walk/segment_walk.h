@@ -141,8 +141,8 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
 // kStats: fills `acc`, which the caller has cleared; settle_segment() is next.
 // kOutput: writes `outputs`, leaves the segment's reasons in acc.reasons, and
 // adds the loss to `acc`; the caller has cleared its columns of the loss.
-// Both at once where outputs depend on no sum (Plan::streams), or as a guess
-// that no sequence rule fires.
+// Both at once where outputs depend on no sum (Plan::single_pass), or as a
+// guess that no sequence rule fires.
 template <class Lanes, bool kStats, bool kOutput>
 COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    const SegmentTask& task,

@@ -1,6 +1,6 @@
 """Runs all benchmarks in one go and prints their tables; `make bench` builds and calls it.
 
-    .venv-torch/bin/python tests/benchmark/bench.py --build build/release [--update-readme]
+    .venv-torch/bin/python tests/benchmark/bench.py --build build/release [--update]
 
 Results go to build/bench: results.json has everything, tables.md the printed tables.
 """
@@ -37,12 +37,11 @@ except ModuleNotFoundError as error:
 # Tokens of the batches with sequences of different lengths, as in kernels_bench.cc.
 TOKENS = 1_000_000
 PROGRAMS = ("counterweight-server", "benchmark/kernels_bench", "counterweight-bench")
-README_MARKS = ("<!-- tables of bench.py -->", "<!-- end of tables -->")
-RESULTS_HEAD = """<!-- Made by `make bench ARGS=--update-readme`. Edits here are lost. -->
+RESULTS_HEAD = """<!-- Made by `make bench ARGS=--update`. Edits here are lost. -->
 
 # Results of a run
 
-[README.md](README.md) says what is measured, and has the targets.
+[README.md](README.md) says what is measured.
 
 """
 
@@ -156,19 +155,11 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def update_readme(markdown: str) -> None:
-    """Puts the targets into the README, and the tables behind them into RESULTS.md."""
-    targets, first, rest = markdown.partition("### What a trainer waits for")
-    readme = HERE / "README.md"
-    start, end = README_MARKS
-    before, replaced = readme.read_text().split(start, 1)
-    after = replaced.split(end, 1)[1]
-    readme.write_text(f"{before}{start}\n\n{targets}{end}{after}")
-    about = targets.partition("### Targets")[0]
-    (HERE / "RESULTS.md").write_text(
-        f"{RESULTS_HEAD}{about}{first}{rest}".replace("\n### ", "\n## ")
-    )
-    say("updated tests/benchmark/README.md and RESULTS.md")
+def update(markdown: str) -> None:
+    """Puts the tables into RESULTS.md."""
+    page = RESULTS_HEAD + markdown.replace("\n### ", "\n## ")
+    (HERE / "RESULTS.md").write_text(page)
+    say("updated tests/benchmark/RESULTS.md")
 
 
 def measure(build: pathlib.Path) -> Json:
@@ -211,9 +202,9 @@ def main() -> None:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench")
     parser.add_argument(
-        "--update-readme",
+        "--update",
         action="store_true",
-        help="write the tables into tests/benchmark/README.md and RESULTS.md",
+        help="write the tables into tests/benchmark/RESULTS.md too",
     )
     arguments = parser.parse_args()
     build = arguments.build.resolve()
@@ -231,8 +222,8 @@ def main() -> None:
     (arguments.output / "tables.md").write_text(markdown)
     print(f"\n{markdown}")
     say(f"results.json and tables.md are in {arguments.output}")
-    if arguments.update_readme:
-        update_readme(markdown)
+    if arguments.update:
+        update(markdown)
 
 
 if __name__ == "__main__":

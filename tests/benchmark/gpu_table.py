@@ -128,34 +128,21 @@ class Report:
         return table(["work", "target, of the copy bandwidth", "measured", "verdict"], rows)
 
     def kernels(self, name: str) -> str:
-        rows = []
-        for line in self.part("kernel", table=name):
-            rate = line["bytes_per_token"] * line["tokens"] / line["median"]
-            share = self.share(line)
-            rows.append(
-                [
-                    f"`{line['work']}`",
-                    f"{line['tokens'] / 2**20:g} Mi",
-                    str(line["length"]),
-                    f"{line['best'] * 1e3:.3f}",
-                    f"{line['median'] * 1e3:.3f}",
-                    f"{line['call'] * 1e3:.3f}",
-                    f"{line['median'] / line['tokens'] * 1e9:.4f}",
-                    f"{rate * 1e-9:.0f}",
-                    "-" if share is None else f"{share:.1%}",
-                ]
-            )
-        head = [
-            "work",
-            "tokens",
-            "length",
-            "best, ms",
-            "median, ms",
-            "call, ms",
-            "ns/token",
-            "GB/s",
-        ]
-        return table([*head, "of copy"], rows)
+        """The times of one table; a shape that all rows share is named once, above it."""
+        lines = self.part("kernel", table=name)
+        columns = {
+            "work": [f"`{line['work']}`" for line in lines],
+            "tokens": [f"{line['tokens'] / 2**20:g} Mi" for line in lines],
+            "length": [str(line["length"]) for line in lines],
+        }
+        shared = [name for name in ("tokens", "length") if len(set(columns[name])) == 1]
+        above = ", ".join(f"{name} {columns.pop(name)[0]}" for name in shared)
+        for time in ("best", "median", "call"):
+            columns[f"{time}, ms"] = [f"{line[time] * 1e3:.3f}" for line in lines]
+        shares = [self.share(line) for line in lines]
+        columns["of copy"] = ["-" if share is None else f"{share:.1%}" for share in shares]
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        return f"In all rows: {above}.\n\n" * bool(shared) + table(list(columns), rows)
 
     def requests(self) -> str:
         links = self.part("link")

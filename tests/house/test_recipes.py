@@ -4,7 +4,7 @@ A patch touches only files that its recipe names, and applies to the tree. It ha
 each rewording of one would break it. With NIGHTLY=1 each patch is also applied to a copy of the tree, where generated code
 is made, what the patch affects is built, and its tests run: up to an hour for each on two cores, less with ccache.
 
-When a patch no longer applies, `git apply --3way` it, mend it, and store `git diff HEAD` of the files that it had.
+When a patch no longer applies, `git apply --3way` it, fix it, and store `git diff HEAD` of the files that it had.
 """
 
 from __future__ import annotations

@@ -110,14 +110,14 @@ TEST_P(Lengths, SeventyThousandTokensInOneWalk) {
                                     {.estimator = Estimator::kK3,
                                      .aggregation = Aggregation::kMean,
                                      .upper = upper}});
-    ASSERT_TRUE(MakePlan(spec).guesses);
+    ASSERT_TRUE(MakePlan(spec).speculates);
     compared_ = 0;
     for (uint64_t seed = 1; compared_ == 0 && seed < 20; ++seed) {
       Random random(seed);
       const std::vector<Row> rows = RandomRows(random, {3, 70000, 0, 17});
       ExpectReference(spec, rows);
       spec.num_rules = 0;
-      ASSERT_TRUE(MakePlan(spec).streams);
+      ASSERT_TRUE(MakePlan(spec).single_pass);
       ExpectReference(spec, rows);
       spec.num_rules = 2;
     }

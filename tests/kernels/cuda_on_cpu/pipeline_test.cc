@@ -193,7 +193,7 @@ TEST_F(Pipeline, OfBlocksWithOtherSchedules) {
   spec.weight.upper = 2.0;
   spec.loss.surrogate = Surrogate::kPpoClip;
   const Plan plan = MakePlan(spec);
-  ASSERT_NE(plan.streams, plan.in_order_streams);
+  ASSERT_NE(plan.single_pass, plan.in_order_single_pass);
   for (const size_t long_row : {31, 95}) {
     std::vector<int64_t> lengths(96, 20);
     lengths[long_row] = 4200;

@@ -145,7 +145,7 @@ class Exchange:
                     output.fill(self._outputs[output.name].bytes())
             return answer.result()
 
-    def mends(self, failure: CounterweightError) -> bool:
+    def should_resend(self, failure: CounterweightError) -> bool:
         """Returns whether the next ``message`` avoids the failure.
 
         Raises:

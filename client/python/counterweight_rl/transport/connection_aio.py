@@ -37,8 +37,8 @@ from counterweight_rl.transport.prepared_exchange import open_exchange
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_aio import correct_by_stream
-from counterweight_rl.transport.stuck import Peer
 from counterweight_rl.transport.target import Target
+from counterweight_rl.transport.write_watchdog import Peer
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class Connection:
                     answer = await self._send("Correct", message, attempts.remaining())
                     break
                 except grpc.RpcError as error:
-                    if not exchange.mends(from_rpc_error(error)):
+                    if not exchange.should_resend(from_rpc_error(error)):
                         raise
             correction.report(correction.num_bytes)
             return exchange.read(answer)

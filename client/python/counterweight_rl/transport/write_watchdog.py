@@ -92,7 +92,7 @@ class _Watch:
         number = next(self._numbers)
         with self._changed:
             if self._thread is None and due < math.inf:
-                thread = threading.Thread(target=self._run, name="counterweight-stuck", daemon=True)
+                thread = threading.Thread(target=self._run, name="write-watchdog", daemon=True)
                 thread.start()  # raises at the end of the process, and then nothing is kept
                 self._thread = thread
             self._entries[number] = _Entry(address, due, once)
@@ -121,10 +121,10 @@ class _Watch:
                     else:
                         self._entries[number] = _Entry(entry.address, now + GRACE_SECONDS, False)
             for address in {entry.address for entry in due.values()}:
-                end_stuck(address)
+                end_stalled(address)
 
 
-def end_stuck(address: bytes) -> None:
+def end_stalled(address: bytes) -> None:
     """Shuts down the process's sockets that are connected to ``address`` and take no byte."""
     libc = ctypes.CDLL(None, use_errno=True)
     for name in _descriptors():

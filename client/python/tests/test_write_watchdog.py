@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from counterweight_rl.transport import stuck
+from counterweight_rl.transport import write_watchdog
 from counterweight_rl.transport.target import read_server
 
 SECONDS = 20.0  # an ample bound
@@ -58,18 +58,18 @@ def folder() -> Iterator[pathlib.Path]:
 
 @pytest.fixture
 def pairs(folder: pathlib.Path) -> Iterator[list[Pair]]:
-    made = [Pair(str(folder / name)) for name in ("stuck", "other", "moving")]
+    made = [Pair(str(folder / name)) for name in ("stalled", "other", "moving")]
     yield made
     for pair in made:
         pair.close()
 
 
-def peer_of(target: str) -> stuck.Peer:
-    return stuck.Peer(read_server(target))
+def peer_of(target: str) -> write_watchdog.Peer:
+    return write_watchdog.Peer(read_server(target))
 
 
-def entries_of(name: str) -> list[stuck._Entry]:
-    entries = list(stuck._watch._entries.values())
+def entries_of(name: str) -> list[write_watchdog._Entry]:
+    entries = list(write_watchdog._watch._entries.values())
     return [entry for entry in entries if entry.address.endswith(name.encode())]
 
 
@@ -90,8 +90,8 @@ def test_only_full_connections_to_the_address_are_ended(
     full, other, moving = pairs
     full.fill()
     other.fill()
-    stuck.end_stuck(os.fsencode(folder / "stuck"))
-    stuck.end_stuck(os.fsencode(folder / "moving"))
+    write_watchdog.end_stalled(os.fsencode(folder / "stalled"))
+    write_watchdog.end_stalled(os.fsencode(folder / "moving"))
     assert not full.is_open()
     assert other.is_open()
     assert moving.is_open()
@@ -109,7 +109,7 @@ def test_a_call_beyond_its_deadline_ends_its_connection(
     folder: pathlib.Path, pairs: list[Pair]
 ) -> None:
     pairs[0].fill()
-    with peer_of(f"unix:{folder / 'stuck'}").bounds(0.01):
+    with peer_of(f"unix:{folder / 'stalled'}").bounds(0.01):
         await_end(pairs[0])
 
 
@@ -120,12 +120,12 @@ def test_a_call_that_ended_early_leaves_no_stuck_connection(
     pairs[0].fill()
     with (
         contextlib.suppress(EndedError),
-        peer_of(f"unix:{folder / 'stuck'}").bounds(None),
+        peer_of(f"unix:{folder / 'stalled'}").bounds(None),
     ):
         raise EndedError(code)
     await_end(pairs[0])
     # The thread has removed what it did, before it ended the connection.
-    assert not entries_of("stuck")
+    assert not entries_of("stalled")
 
 
 def test_calls_that_ended_are_forgotten(folder: pathlib.Path) -> None:
@@ -142,9 +142,9 @@ def test_calls_that_ended_are_forgotten(folder: pathlib.Path) -> None:
 def test_a_thread_that_cannot_start_leaves_nothing(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = stuck._Watch()
+    watch = write_watchdog._Watch()
     with monkeypatch.context() as patched:
-        patched.setattr(stuck.threading.Thread, "start", refuse)
+        patched.setattr(write_watchdog.threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
             watch.add(b"a", 0.0)
     assert not watch._entries
@@ -160,7 +160,7 @@ def test_a_forked_child_has_a_thread_of_its_own(folder: pathlib.Path, pairs: lis
     with peer_of(f"unix:{folder / 'other'}").bounds(60):
         child = os.fork()
         if child == 0:
-            with peer_of(f"unix:{folder / 'stuck'}").bounds(0.01):
+            with peer_of(f"unix:{folder / 'stalled'}").bounds(0.01):
                 end = time.monotonic() + SECONDS
                 while pairs[0].is_open() and time.monotonic() < end:
                     time.sleep(0.01)
