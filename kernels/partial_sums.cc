@@ -182,7 +182,8 @@ PartialSums NoSums(const CorrectionSpec& spec, bool has_versions) {
   const std::vector<double> bins(totals, 0.0);
   RowRecord nothing{};
   clear_row(plan, nothing);
-  PartialSums sums = MakePartialSums(plan, 0, nothing, bins.data());
+  PartialSums sums =
+      MakePartialSums(plan, PartialLayout(plan), 0, nothing, bins.data());
   sums.whole[kPartialParts] = sums.whole[kPartialCoupled] = 0.0;
   if (has_versions) {
     const StalenessBins no_bins[kNumStalenessBuckets]{};
@@ -191,13 +192,18 @@ PartialSums NoSums(const CorrectionSpec& spec, bool has_versions) {
   return sums;
 }
 
-PartialSums MakePartialSums(const Plan& plan, int64_t num_sequences,
-                            const RowRecord& total, const double* bins) {
-  const PartialLayout layout(plan);
-  const RecordColumns columns = ColumnsOfRows(plan);
+PartialSums MakePartialSums(const Plan& plan, const PartialLayout& layout,
+                            int64_t num_sequences, const RowRecord& total,
+                            const double* bins) {
+  const RecordColumns& columns = layout.columns;
   RowRecord record = total;
   Fields fields(plan, &record);
   PartialSums sums;
+  sums.whole.reserve(kNumPartialWhole + layout.whole.size());
+  sums.narrow.reserve(layout.narrow.size() * size_t{kBins});
+  sums.wide.reserve(layout.wide.size() * size_t{kAllBins});
+  sums.maxima.reserve(size_t{2} * kNumAgreed + layout.lows.size() +
+                      layout.highs.size());
   sums.whole = {
       1.0, 1.0, static_cast<double>(num_sequences),
       plan.loss.active && CouplesRows(plan.loss.spec, plan.weight.spec) ? 1.0

@@ -161,11 +161,10 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
   });
 }
 
-bool BatchWalk::Finish(const Job& job, RowRecord* total,
-                       std::vector<double>* bins) {
+bool BatchWalk::Finish(const Job& job, RowRecord* total, PartialBins* partial) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
-  totals_.Finish(total, bins);
+  totals_.Finish(total, partial);
   return !stopped_;
 }
 

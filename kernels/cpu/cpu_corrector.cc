@@ -1,8 +1,8 @@
 // The CPU backend: rows over threads, long rows cut into segments.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "kernels/corrector.h"
 #include "kernels/cpu/batch_walk.h"
@@ -13,6 +13,7 @@
 #include "kernels/walk/batch_sums.h"
 #include "kernels/walk/loss_batch.h"
 #include "kernels/walk/make_plan.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -71,14 +72,14 @@ class CpuRun final : public CorrectRun {
     // The plan and the last sums are computed on this thread.
     const DefaultFloatModes modes;
     RowRecord total;
-    std::vector<double> bins;
+    std::optional<PartialBins> partial;
+    if (outputs_.partial_sums) partial.emplace(plan_);
     if ((plan_.loss.active && !Prepare()) ||
-        !walk_.Finish(MainJob(), &total,
-                      outputs_.partial_sums ? &bins : nullptr)) {
+        !walk_.Finish(MainJob(), &total, partial ? &*partial : nullptr)) {
       return {.status = CorrectStatus::kStopped};
     }
     CorrectResult result =
-        MakeResult(plan_, batch_, total, bins.empty() ? nullptr : bins.data());
+        MakeResult(plan_, batch_, total, partial ? &*partial : nullptr);
     result.SetLossCount(loss_.count);
     if (result.status == CorrectStatus::kOk &&
         DividesWeights(plan_, outputs_) &&

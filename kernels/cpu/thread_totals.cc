@@ -88,7 +88,7 @@ ThreadTotals::Slot& ThreadTotals::Take() {
   }
 }
 
-void ThreadTotals::Finish(RowRecord* total, std::vector<double>* bins) {
+void ThreadTotals::Finish(RowRecord* total, PartialBins* partial) {
   void* all = nullptr;
   for (Slot& slot : slots_) {
     if (!std::exchange(slot.has_begun, false)) continue;
@@ -98,10 +98,12 @@ void ThreadTotals::Finish(RowRecord* total, std::vector<double>* bins) {
       kernels_.merge_totals(plan_, all, slot.memory);
     }
   }
-  if (bins != nullptr) {
-    const RecordColumns columns = ColumnsOfRows(plan_);
-    bins->assign(static_cast<size_t>(columns.totals), 0.0);
-    if (all != nullptr) kernels_.take_bins(plan_, all, columns, bins->data());
+  if (partial != nullptr) {
+    const RecordColumns& columns = partial->layout.columns;
+    partial->bins.assign(static_cast<size_t>(columns.totals), 0.0);
+    if (all != nullptr) {
+      kernels_.take_bins(plan_, all, columns, partial->bins.data());
+    }
   }
   if (all == nullptr) {
     clear_row(plan_, *total);

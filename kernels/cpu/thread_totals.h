@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "kernels/cpu/isa_kernels.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 
@@ -35,9 +35,9 @@ class ThreadTotals {
     slot.is_taken.store(false, std::memory_order_release);
   }
 
-  // Stores the sums of all rows, and their bins (MakePartialSums) if those are
-  // wanted; the next With() begins anew. REQUIRES: no thread is in With().
-  void Finish(RowRecord* total, std::vector<double>* bins);
+  // Stores the sums of all rows, and their bins unless `partial` is null; the
+  // next With() begins anew. REQUIRES: no thread is in With().
+  void Finish(RowRecord* total, PartialBins* partial);
 
  private:
   struct Slot {

@@ -15,8 +15,8 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_mask.h"
 #include "kernels/cuda/placement.h"
-#include "kernels/walk/row_totals.h"
 #include "kernels/plan/plan.h"
+#include "kernels/walk/row_totals.h"
 #include "kernels/walk/schedule.h"
 
 namespace counterweight::kernels {

@@ -26,8 +26,9 @@ CudaRun::CudaRun(SharedDevice* device, const CorrectionSpec& spec,
       stop_(std::move(stop)),
       caller_(caller),
       on_device_(plan_, batch_, outputs),
-      memory_(device->options.separate_arrays),
-      wants_partial_sums_(outputs.partial_sums) {}
+      memory_(device->options.separate_arrays) {
+  if (outputs.partial_sums) partial_.emplace(plan_);
+}
 
 CudaRun::~CudaRun() {
   const CallersDevice restored;
@@ -172,8 +173,7 @@ bool CudaRun::Work(CorrectResult* result) {
       !FetchTotals(&total, nullptr)) {
     return false;
   }
-  *result = MakeResult(plan_, batch_, total,
-                       wants_partial_sums_ ? totals_.data() : nullptr);
+  *result = Result(total);
   if (!JudgeMask(result)) return false;
   if (!on_device_.weights_wait()) return RetireAll();
   // The stream waits for the division, not this thread, which does not time it.
@@ -197,8 +197,7 @@ CorrectResult CudaRun::Finish() {
     RowRecord nothing{};
     clear_row(plan_, nothing);
     totals_.assign(static_cast<size_t>(on_device_.num_totals()), 0.0);
-    result = MakeResult(plan_, batch_, nothing,
-                        wants_partial_sums_ ? totals_.data() : nullptr);
+    result = Result(nothing);
   } else {
     finished_ = Work(&result);
     End();
@@ -207,6 +206,12 @@ CorrectResult CudaRun::Finish() {
   result.SetLossCount(loss_.count);
   result.device_seconds = device_seconds_;
   return result;
+}
+
+CorrectResult CudaRun::Result(const RowRecord& total) {
+  if (!partial_) return MakeResult(plan_, batch_, total, nullptr);
+  partial_->bins = std::move(totals_);
+  return MakeResult(plan_, batch_, total, &*partial_);
 }
 
 CorrectResult CudaRun::Unfinished() const {

@@ -19,6 +19,7 @@
 #include "kernels/cuda/device_share.h"
 #include "kernels/cuda/pipe.h"
 #include "kernels/walk/loss_batch.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 
@@ -98,6 +99,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool RetireAll();
   // Waits for what is in flight and releases everything.
   void End();
+  // Of the record of totals_.
+  CorrectResult Result(const RowRecord& total);
   CorrectResult Unfinished() const;
 
   bool Statistics(const LossContext& context, double* row_tokens,
@@ -140,8 +143,8 @@ class CudaRun final : public CorrectRun, private LossBackend {
   };
   SlotUse slots_[kBlocksInFlight];
   double device_seconds_ = 0.0;
-  const bool wants_partial_sums_;
-  std::vector<double> totals_;  // of the last walk
+  std::vector<double> totals_;          // of the last walk
+  std::optional<PartialBins> partial_;  // if wanted
   double divisor_ = 1.0;
   float* keys_ = nullptr;
   uint64_t first_bad_ = kAllBoolean;  // of the mask, once the sums are here

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "kernels/walk/column_table.h"
-#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -238,7 +237,7 @@ BatchSums MakeBatchSums(const Plan& plan, int64_t num_sequences,
 }
 
 CorrectResult MakeResult(const Plan& plan, const Batch& batch,
-                         const RowRecord& total, const double* bins) {
+                         const RowRecord& total, const PartialBins* partial) {
   CorrectResult result;
   if (plan.spec.non_finite == NonFinitePolicy::kReject &&
       total.first_bad != kNoBadToken) {
@@ -256,8 +255,9 @@ CorrectResult MakeResult(const Plan& plan, const Batch& batch,
     return result;
   }
   result.sums = MakeBatchSums(plan, batch.num_sequences, total);
-  if (bins != nullptr) {
-    result.partial = MakePartialSums(plan, batch.num_sequences, total, bins);
+  if (partial != nullptr) {
+    result.partial = MakePartialSums(plan, partial->layout, batch.num_sequences,
+                                     total, partial->bins.data());
   }
   return result;
 }

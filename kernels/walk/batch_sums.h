@@ -7,6 +7,7 @@
 #include "kernels/plan/plan.h"
 #include "kernels/plan/record.h"
 #include "kernels/sums.h"
+#include "kernels/walk/partial_layout.h"
 
 namespace counterweight::kernels {
 
@@ -18,10 +19,10 @@ double Normalizer(const Plan& plan, const RowRecord& total);
 BatchSums MakeBatchSums(const Plan& plan, int64_t num_sequences,
                         const RowRecord& folded);
 
-// The sums and, where the policy is REJECT, the first non-finite number. bins:
-// MakePartialSums()'s, or null.
+// The sums and, where the policy is REJECT, the first non-finite number.
+// `partial` is null unless CorrectResult::partial is wanted.
 CorrectResult MakeResult(const Plan& plan, const Batch& batch,
-                         const RowRecord& total, const double* bins);
+                         const RowRecord& total, const PartialBins* partial);
 
 }  // namespace counterweight::kernels
 

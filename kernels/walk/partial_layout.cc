@@ -143,8 +143,7 @@ bool IsOfPeers(RowLossColumn column) {
 
 }  // namespace
 
-PartialLayout::PartialLayout(const Plan& plan) {
-  const RecordColumns columns = ColumnsOfRows(plan);
+PartialLayout::PartialLayout(const Plan& plan) : columns(ColumnsOfRows(plan)) {
   const bool measures = plan.spec.metrics;
   int next = 0;
   const auto add_sum = [&](bool is_read, bool is_wide) {

@@ -17,6 +17,7 @@ namespace counterweight::kernels {
 struct PartialLayout {
   explicit PartialLayout(const Plan& plan);
 
+  RecordColumns columns;
   std::vector<int> whole;
   std::vector<int> narrow;
   std::vector<int> wide;
@@ -24,10 +25,19 @@ struct PartialLayout {
   std::vector<int> highs;
 };
 
-// `bins`: of each column that is a sum, kAllBins numbers at its
-// RecordColumns::total; others are not read. `total` is their record.
-PartialSums MakePartialSums(const Plan& plan, int64_t num_sequences,
-                            const RowRecord& total, const double* bins);
+// A batch's sums before rounding: of each column that is a sum, kAllBins
+// numbers at its RecordColumns::total; others are not read.
+struct PartialBins {
+  explicit PartialBins(const Plan& plan) : layout(plan) {}
+
+  const PartialLayout layout;
+  std::vector<double> bins;
+};
+
+// `total` is the record of `bins`.
+PartialSums MakePartialSums(const Plan& plan, const PartialLayout& layout,
+                            int64_t num_sequences, const RowRecord& total,
+                            const double* bins);
 
 // Sums over rows of each range of staleness.
 struct StalenessBins {

@@ -216,7 +216,7 @@ void CorrectStream::SendNext() {
   if (!is_over) return Write();
   call_.CountStages();
   report_.metrics->receive_seconds.Observe(call_.record().receive_seconds);
-  correction_.Publish(sums_);
+  correction_.Publish(result_);
   End(grpc::Status::OK);
 }
 

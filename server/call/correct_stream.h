@@ -152,7 +152,7 @@ class CorrectStream final
   StreamBatch batch_;
   std::unique_ptr<kernels::CorrectRun> run_;
   Resumer resumer_;
-  kernels::BatchSums sums_{};
+  kernels::CorrectResult result_;
 };
 
 }  // namespace counterweight::server

@@ -168,16 +168,15 @@ grpc::Status CorrectStream::FinishComputing(bool* waits) {
   });
   *waits = turn == kernels::Turn::kLater;
   if (*waits) return grpc::Status::OK;
-  const kernels::CorrectResult result = run_->Finish();
+  result_ = run_->Finish();
   call_.EndStage("compute", &RequestRecord::compute_seconds);
   // The stream has ended; this status is not read.
-  if (result.status == kernels::CorrectStatus::kStopped) {
+  if (result_.status == kernels::CorrectStatus::kStopped) {
     return grpc::Status::CANCELLED;
   }
-  grpc::Status status = correction_.Judge(result);
+  grpc::Status status = correction_.Judge(result_);
   if (!status.ok()) return status;
-  sums_ = result.sums;
-  status = correction_.Encode(result);
+  status = correction_.Encode(result_);
   call_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;
   v1::StreamSummary summary;

@@ -23,7 +23,7 @@ class CorrectWork final : public Work {
   bool TakeTurn(std::function<void()> wake) override;
   grpc::Status Compute() override;
   grpc::Status Encode(grpc::ByteBuffer* response) override;
-  void Publish() override { correction_.Publish(result_.sums); }
+  void Publish() override { correction_.Publish(result_); }
 
  private:
   // Reserves what is known only from the decoded request.

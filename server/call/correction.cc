@@ -114,7 +114,8 @@ grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   return grpc::Status::OK;
 }
 
-void Correction::Publish(const kernels::BatchSums& sums) {
+void Correction::Publish(const kernels::CorrectResult& result) {
+  const kernels::BatchSums& sums = result.sums;
   report_.metrics->tokens.Increment(static_cast<double>(sums.tokens));
   report_.metrics->sequences.Increment(static_cast<double>(sums.num_sequences));
   if (decoded_->omits_metrics) return;
@@ -124,11 +125,14 @@ void Correction::Publish(const kernels::BatchSums& sums) {
                                   : std::nullopt;
   const Method& method = decoded_->method;
   const PublishedBatch batch = Published(method.spec, method.rule_names, sums);
+  const std::optional<StepPart> part =
+      PartOf(request_, *decoded_, result.partial);
   report_.drift->Publish({.client = call_.queue_client().peer,
                           .run = call_.record().run,
                           .policy_version = version,
                           .request_id = request_.request_id(),
-                          .batch = &batch});
+                          .batch = &batch,
+                          .part = part ? &*part : nullptr});
 }
 
 int64_t Correction::ObjectBytes() const {

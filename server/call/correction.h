@@ -42,7 +42,7 @@ class Correction {
   // Fills all of response() but tensors and their data.
   grpc::Status Encode(const kernels::CorrectResult& result);
   // Metrics and drift of a success. After Encode.
-  void Publish(const kernels::BatchSums& sums);
+  void Publish(const kernels::CorrectResult& result);
 
  private:
   const ComputeContext& compute_;

@@ -19,7 +19,14 @@ grpc::Status MergeWork::Decode(grpc::ByteBuffer* request,
 }
 
 grpc::Status MergeWork::Compute() {
-  const Violations violations = MergeSums(request_, &response_);
+  Violations violations;
+  if (!request_.request_id().empty() || request_.has_labels()) {
+    violations.push_back(
+        {request_.has_labels() ? "labels" : "request_id",
+         "is for libcounterweight, which publishes a step; this server adds "
+         "the batches of a step itself"});
+  }
+  if (violations.empty()) violations = MergeSums(request_, &response_);
   return violations.empty() ? grpc::Status::OK
                             : call_.InvalidArgument(violations);
 }

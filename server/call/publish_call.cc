@@ -33,7 +33,8 @@ grpc::Status Publish(const Config& config, DriftSeries* drift, Call* call,
                   .policy_version = publication.policy_version,
                   .request_id = publication.request_id,
                   .source = RecentIds::Source::kPublication,
-                  .batch = &publication.batch});
+                  .batch = &publication.batch,
+                  .part = publication.part ? &*publication.part : nullptr});
   return SerializePayload(v1::PublishResponse(), response);
 }
 

@@ -40,8 +40,8 @@ Failure Sums(int32_t format, Answer* answer) {
   if (!answer->publication) return {};
   const ForkGuard guard;
   if (!guard.is_safe()) return ForkedInside();
-  return Write(server::WritePublication(*answer->publication), format,
-               &answer->sums);
+  return Write(server::WritePublication(*answer->publication, answer->method),
+               format, &answer->sums);
 }
 
 Failure Merge(cw_bytes request, int32_t format, Answer* answer) {
@@ -54,6 +54,13 @@ Failure Merge(cw_bytes request, int32_t format, Answer* answer) {
   v1::MergeSumsResponse response;
   const server::Violations violations = server::MergeSums(message, &response);
   if (!violations.empty()) return InvalidArgument(violations);
+  if (message.has_labels() || !message.request_id().empty()) {
+    server::Result<server::Publication> publication =
+        server::PublicationOf(message, response.sums());
+    if (!publication.ok()) return InvalidArgument(publication.violations);
+    answer->publication = std::move(publication.value);
+    answer->method = message.method();
+  }
   return Write(response, format, &answer->text);
 }
 

@@ -56,7 +56,8 @@ server::Publication PublicationOf(const v1::CorrectRequest& request,
                                 ? std::optional(labels.policy_version())
                                 : std::nullopt,
           .batch = server::Published(decoded.method.spec,
-                                     decoded.method.rule_names, result.sums)};
+                                     decoded.method.rule_names, result.sums),
+          .part = server::PartOf(request, decoded, result.partial)};
 }
 
 }  // namespace
@@ -123,6 +124,7 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
                                                        : message.request_id());
   if (!decoded.omits_metrics) {
     answer->publication = PublicationOf(message, response, decoded, result);
+    if (answer->publication->part) answer->method = message.method();
   }
   response.set_backend(corrector->Info().name);
   response.mutable_timing()->set_encode_seconds(clock.Next());

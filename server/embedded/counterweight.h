@@ -162,7 +162,8 @@ CW_EXPORT int cw_open(const cw_options* options, cw_handle** handle);
 CW_EXPORT int cw_correct(cw_handle* handle, const cw_request* request,
                          cw_answer** answer);
 
-/* The sums of the batch that cw_correct answered: a
+/* The sums of the batch that cw_correct answered, or of the step that cw_merge
+ * did with labels: a
  * counterweight.v1.PublishRequest of a few KB in `format`, which may be another
  * one than the answer's. A server that gets it by the RPC Publish shows the
  * batch in its metrics as if it had corrected it. *message is valid until the

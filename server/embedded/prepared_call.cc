@@ -132,7 +132,7 @@ void PreparedCall::Sign() {
   signature_.metrics = metrics_.data();
   signature_.num_metrics = metrics_.size();
   signature_.num_numbers = form_.num_numbers();
-  if (!decoded_.outputs.partial_sums) return;
+  if (!decoded_.returns_sums) return;
   const kernels::PartialSums sums =
       kernels::NoSums(decoded_.method.spec, decoded_.versions.came);
   signature_.num_sums =
@@ -212,7 +212,7 @@ Failure PreparedCall::Place(const kernels::Corrector& corrector,
                             const cw_batch& batch, const Reading& reading,
                             kernels::Outputs* outputs) const {
   Violations violations;
-  outputs->partial_sums = decoded_.outputs.partial_sums;
+  outputs->partial_sums = decoded_.returns_sums;
   std::array<cw_bytes, CW_MAX_OUTPUTS> places{};
   size_t num_places = 0;
   for (size_t i = 0; i < signature_.num_outputs; ++i) {
@@ -274,7 +274,7 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
   const Violations violations =
       form_.Write(decoded, result.sums, batch.numbers);
   if (!violations.empty()) return InvalidArgument(violations);
-  if (decoded.outputs.partial_sums) {
+  if (decoded.returns_sums) {
     server::Identify(decoded.partial, &result.partial);
     Store(result.partial, batch);
   }

@@ -202,7 +202,10 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
     }
     violations.Append(CheckPadding(spec.loss, layout.value));
   }
-  outputs.value.partial_sums = request.partial_sums();
+  // Drift is published by step.
+  outputs.value.partial_sums =
+      request.partial_sums() ||
+      (request.labels().has_step() && !request.omit_metrics());
   if (!violations.empty()) return {{}, std::move(violations)};
   const PartialIdentity partial =
       IdentityOf(request, facts, reads.width ? layout.value.padded_length : 0);
@@ -219,6 +222,7 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
            .warnings = std::move(warnings),
            .omits_metrics = request.omit_metrics(),
            .is_of_any_shape = is_of_any_shape,
+           .returns_sums = request.partial_sums(),
            .partial = partial},
           {}};
 }
@@ -286,7 +290,7 @@ Violations Report(const Decoded& decoded, const kernels::BatchSums& sums,
                   MetricMap* metrics) {
   Violations violations;
   decoded.method.report(sums, metrics, &violations);
-  if (violations.empty() || !decoded.outputs.partial_sums) return violations;
+  if (violations.empty() || !decoded.returns_sums) return violations;
   metrics->clear();
   return {};
 }
@@ -327,7 +331,7 @@ Violations Encode(const Decoded& decoded, const kernels::CorrectResult& result,
   if (!violations.empty()) return violations;
   EncodeNumbers(decoded, NumbersOf(method, sums), metrics, response);
   if (!decoded.omits_metrics) EncodeStaleness(sums.staleness, response);
-  if (decoded.outputs.partial_sums) {
+  if (decoded.returns_sums) {
     kernels::PartialSums partial = result.partial;
     Identify(decoded.partial, &partial);
     EncodePartial(partial, response->mutable_sums());

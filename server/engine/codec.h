@@ -41,6 +41,8 @@ struct Decoded {
   bool omits_metrics = false;
   // True if another shape would not change the method.
   bool is_of_any_shape = false;
+  // CorrectResponse.sums is wanted.
+  bool returns_sums = false;
   PartialIdentity partial;
 };
 

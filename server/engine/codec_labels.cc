@@ -37,6 +37,9 @@ void CheckLabels(const std::string& request_id, const v1::Labels& labels,
   if (labels.has_policy_version() && labels.policy_version() < 0) {
     violations->push_back({"labels.policy_version", "must be >= 0"});
   }
+  if (labels.has_step() && labels.step() < 0) {
+    violations->push_back({"labels.step", "must be >= 0"});
+  }
 }
 
 }  // namespace counterweight::server

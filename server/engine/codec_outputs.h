@@ -30,7 +30,7 @@ struct Outputs {
   std::vector<v1::TensorRole> roles;
   // By role; other outputs are sent.
   std::map<v1::TensorRole, OutputDestination> destinations;
-  // CorrectResponse.sums is wanted.
+  // kernels::Outputs::partial_sums.
   bool partial_sums = false;
   // Keeps the destinations' memory.
   std::vector<std::shared_ptr<const Region>> regions;

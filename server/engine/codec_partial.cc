@@ -213,7 +213,7 @@ Result<PartialSums> ReadParts(const v1::MergeSumsRequest& request) {
 PartialIdentity IdentityOf(const v1::CorrectRequest& request,
                            const RequestFacts& facts, int64_t width) {
   PartialIdentity identity;
-  if (!request.partial_sums()) return identity;
+  if (!request.partial_sums() && !request.labels().has_step()) return identity;
   const auto add = [&](bool has, Fact fact) {
     if (has) identity.facts |= fact;
   };

@@ -1,12 +1,14 @@
 #include "server/engine/codec_publication.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "google/protobuf/message.h"
 #include "server/engine/codec_labels.h"
+#include "server/engine/codec_partial.h"
 #include "server/engine/codec_publication_fields.h"
 #include "server/engine/codec_publication_reader.h"
 
@@ -106,6 +108,57 @@ void CopyStaleness(const kernels::StalenessSums& from,
   }
 }
 
+std::optional<int64_t> VersionOf(const v1::Labels& labels) {
+  return labels.has_policy_version() ? std::optional(labels.policy_version())
+                                     : std::nullopt;
+}
+
+StepPart PartOf(int64_t step, const Method& method,
+                const kernels::PartialSums& sums) {
+  return {.step = step,
+          .sums = sums,
+          .publish = [spec = method.spec, rule_names = method.rule_names](
+                         const kernels::PartialSums& all) {
+            return Published(spec, rule_names, kernels::SumsOf(spec, all));
+          }};
+}
+
+bool HaveSameBytes(const PublishedBatch& a, const PublishedBatch& b) {
+  return a.has_weight == b.has_weight && a.has_loss == b.has_loss &&
+         a.has_kl_penalty == b.has_kl_penalty && a.rule_names == b.rule_names &&
+         std::memcmp(&a.sums, &b.sums, sizeof(a.sums)) == 0;
+}
+
+// The sums of a part have been checked; those before rounding are right if they
+// are made of them.
+void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
+  const bool has_step = request.labels().has_step();
+  const bool has_part = request.has_partial_sums() && request.has_method();
+  if (!has_step && !request.has_partial_sums() && !request.has_method()) return;
+  if (!has_step || !has_part) {
+    result->violations.push_back(
+        {has_step ? "partial_sums" : "labels.step",
+         "is required beside the others: a part of a step has labels.step, "
+         "partial_sums and method"});
+    return;
+  }
+  const Result<kernels::PartialSums> sums =
+      ReadPartial(request.partial_sums(), "partial_sums");
+  result->violations.Append(sums.violations);
+  if (!sums.ok()) return;
+  const Result<Method> method =
+      ReadMethodOf(request.method(), sums.value, "partial_sums");
+  result->violations.Append(method.violations);
+  if (!method.ok()) return;
+  StepPart part = PartOf(request.labels().step(), method.value, sums.value);
+  if (!HaveSameBytes(part.publish(sums.value), result->value.batch)) {
+    result->violations.push_back(
+        {"partial_sums", "are not those of which `sums` are made"});
+    return;
+  }
+  result->value.part = std::move(part);
+}
+
 }  // namespace
 
 PublishedBatch Published(const kernels::CorrectionSpec& spec,
@@ -145,7 +198,48 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
   return batch;
 }
 
-v1::PublishRequest WritePublication(const Publication& publication) {
+std::optional<StepPart> PartOf(const v1::CorrectRequest& request,
+                               const Decoded& decoded,
+                               const kernels::PartialSums& partial) {
+  if (!request.labels().has_step() || partial.maxima.empty()) {
+    return std::nullopt;
+  }
+  StepPart part = PartOf(request.labels().step(), decoded.method, partial);
+  Identify(decoded.partial, &part.sums);
+  return part;
+}
+
+Result<Publication> PublicationOf(const v1::MergeSumsRequest& request,
+                                  const v1::PartialSums& sums) {
+  const v1::Labels& labels = request.labels();
+  Result<Publication> result{{.request_id = request.request_id(),
+                              .run = labels.run(),
+                              .replica = labels.replica(),
+                              .policy_version = VersionOf(labels)},
+                             {}};
+  CheckLabels(request.request_id(), labels, &result.violations);
+  const auto require = [&](bool has, const char* field) {
+    if (has) return;
+    result.violations.push_back(
+        {field, "is required to publish a step, with the labels"});
+  };
+  require(!request.request_id().empty(), "request_id");
+  require(request.has_method(), "method");
+  require(labels.has_step(), "labels.step");
+  if (!result.ok()) return result;
+  const Result<kernels::PartialSums> all = ReadPartial(sums, "parts");
+  const Result<Method> method =
+      ReadMethodOf(request.method(), all.value, "parts");
+  result.violations.Append(all.violations);
+  result.violations.Append(method.violations);
+  if (!result.ok()) return result;
+  result.value.part = PartOf(labels.step(), method.value, all.value);
+  result.value.batch = result.value.part->publish(all.value);
+  return result;
+}
+
+v1::PublishRequest WritePublication(const Publication& publication,
+                                    const v1::Method& method) {
   v1::PublishRequest request;
   request.set_request_id(publication.request_id);
   v1::Labels& labels = *request.mutable_labels();
@@ -155,6 +249,11 @@ v1::PublishRequest WritePublication(const Publication& publication) {
     labels.set_policy_version(*publication.policy_version);
   }
   WriteSums(publication.batch, request.mutable_sums());
+  if (publication.part) {
+    labels.set_step(publication.part->step);
+    EncodePartial(publication.part->sums, request.mutable_partial_sums());
+    *request.mutable_method() = method;
+  }
   return request;
 }
 
@@ -166,9 +265,7 @@ Result<Publication> ReadPublication(const v1::PublishRequest& request,
   publication.request_id = request.request_id();
   publication.run = labels.run();
   publication.replica = labels.replica();
-  if (labels.has_policy_version()) {
-    publication.policy_version = labels.policy_version();
-  }
+  publication.policy_version = VersionOf(labels);
   if (request.request_id().empty()) {
     result.violations.push_back({"request_id", "is required"});
   }
@@ -183,6 +280,7 @@ Result<Publication> ReadPublication(const v1::PublishRequest& request,
   }
   SumsReader(limits, &publication.batch, &result.violations)
       .Read(request.sums());
+  if (result.ok()) ReadPart(request, &result);
   return result;
 }
 

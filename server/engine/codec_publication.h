@@ -2,12 +2,14 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_PUBLICATION_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_PUBLICATION_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/engine/codec.h"
 #include "server/engine/codec_layout.h"
 #include "server/engine/publication.h"
 #include "server/engine/result.h"
@@ -20,9 +22,22 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
                          const std::vector<std::string>& rule_names,
                          const kernels::BatchSums& sums);
 
+// The batch as a part of the step that its request names; none if it does not.
+// partial: CorrectResult's.
+std::optional<StepPart> PartOf(const v1::CorrectRequest& request,
+                               const Decoded& decoded,
+                               const kernels::PartialSums& partial);
+
+// What cw_sums publishes of a step: the request's labels, and sums that are
+// settled. Violations name what it lacks.
+Result<Publication> PublicationOf(const v1::MergeSumsRequest& request,
+                                  const v1::PartialSums& sums);
+
 // ReadPublication makes the same publication of it again if the numbers are
 // valid.
-v1::PublishRequest WritePublication(const Publication& publication);
+// method: of the part, if there is one.
+v1::PublishRequest WritePublication(const Publication& publication,
+                                    const v1::Method& method = v1::Method());
 
 // Returns all violations, or a publication with numbers that a batch within the
 // limits may have.

@@ -3,10 +3,12 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_PUBLICATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/partial_sums.h"
 #include "server/engine/published_sums.h"
 
 namespace counterweight::server {
@@ -22,6 +24,15 @@ struct PublishedBatch {
   PublishedSums sums{};
 };
 
+// A batch as a part of an optimizer step.
+struct StepPart {
+  int64_t step = 0;
+  // The batch's, with the identity of its method.
+  kernels::PartialSums sums;
+  // Makes the published sums of a step of these sums of its parts.
+  std::function<PublishedBatch(const kernels::PartialSums&)> publish;
+};
+
 // A batch with its origin.
 struct Publication {
   std::string request_id;
@@ -30,6 +41,7 @@ struct Publication {
   std::string replica;
   std::optional<int64_t> policy_version;
   PublishedBatch batch;
+  std::optional<StepPart> part;
 };
 
 }  // namespace counterweight::server

@@ -23,6 +23,17 @@ struct DriftReport {
   // Who computed the batch: this server, or the client of a publication.
   RecentIds::Source source = RecentIds::Source::kServer;
   const PublishedBatch* batch = nullptr;
+  // The batch as a part of a step; null: it is none.
+  const StepPart* part = nullptr;
+};
+
+// What gauges and page show: a batch, or the step that it is a part of.
+struct ShownBatch {
+  std::optional<int64_t> policy_version;
+  // Of a step: its number, and how many parts it has.
+  std::optional<int64_t> step;
+  int64_t parts = 1;
+  const PublishedBatch* batch = nullptr;
 };
 
 }  // namespace counterweight::server

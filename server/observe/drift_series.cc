@@ -60,11 +60,26 @@ void DriftSeries::Publish(const DriftReport& report) {
   PublishTotals(report.batch->sums);
   Run& run = FindOrAdd(report.run, report.client);
   run.last_published = ++num_published_;
-  // Without tokens there is no drift, and the gauges keep their values.
-  const std::optional<RunDrift> drift = Measure(report);
   run.last_batch = now_();
-  run.series.Publish(report, drift, run.last_batch);
-  if (drift) run.ring.Add(report, *drift, UnixMilliseconds());
+  run.series.Count(*report.batch);
+  Show(report, &run);
+}
+
+void DriftSeries::Show(const DriftReport& report, Run* run) {
+  ShownBatch shown{.policy_version = report.policy_version,
+                   .batch = report.batch};
+  StepBatch step;
+  if (report.part != nullptr) {
+    if (!run->steps.Add(*report.part, *report.batch, &step)) return;
+    shown.step = step.step;
+    shown.parts = step.parts;
+    shown.batch = &step.batch;
+  }
+  // Without tokens there is no drift, and the gauges keep their values.
+  const std::optional<RunDrift> drift = Measure(shown);
+  if (!drift) return;
+  if (step.is_newest) run->series.Show(shown, *drift, run->last_batch);
+  run->ring.Add(shown, *drift, UnixMilliseconds());
 }
 
 void DriftSeries::HideOldGauges() {

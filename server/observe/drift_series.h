@@ -22,6 +22,7 @@
 #include "server/observe/recent_ids.h"
 #include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
+#include "server/observe/run_steps.h"
 #include "server/observe/total.h"
 
 namespace counterweight::server {
@@ -53,7 +54,8 @@ class DriftSeries {
   // same request_id recently: of kMaxRecentIds those are forgotten first that
   // are the oldest of the client and run with most, and a batch of this server
   // counts even if a publication had its id before. Gauges show the run's
-  // last batch that had tokens; counters and histograms add up. A run belongs
+  // last batch that had tokens or, where batches name their step, the newest
+  // step; counters and histograms add up. A run belongs
   // to the client that brought it; a run too many removes the series of the
   // idlest one, of this client or of all. The unlabelled run is never removed
   // and counts for no client.
@@ -84,6 +86,7 @@ class DriftSeries {
     uint64_t last_published = 0;  // by the clock num_published_
     RunSeries series;
     RunRing ring;
+    RunSteps steps;
     Clock::time_point last_batch;
   };
 
@@ -94,6 +97,7 @@ class DriftSeries {
   void RemoveIdlest(std::string_view client);
   int64_t CountRuns(std::string_view client) const;
   void PublishTotals(const PublishedSums& sums);
+  void Show(const DriftReport& report, Run* run);
 
   const Limits limits_;
   const std::function<Clock::time_point()> now_;

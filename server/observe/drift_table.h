@@ -106,9 +106,11 @@ inline constexpr MetricRow kRunTable[] = {
              "run, staleness"),
 };
 
-// The gauges of a run show these of its last batch that had tokens.
+// The gauges of a run show these of its last batch that had tokens or, where
+// batches name their step, of the newest step.
 struct RunDrift : kernels::DriftMeans, kernels::LossSummary {
   double policy_version;
+  double step, step_parts, step_tokens;
   double kept_tokens;  // fraction in the keep mask
   double outside;      // fraction with raw weight outside the bounds
   // As in kernels::LossSums, but loss_kl is a mean over the KL's tokens.
@@ -116,7 +118,14 @@ struct RunDrift : kernels::DriftMeans, kernels::LossSummary {
 };
 
 // A gauge shows a batch, and a sum counts one, only if the batch has this.
-enum class Needs { kTokens, kWeight, kLoss, kKlPenalty, kPolicyVersion };
+enum class Needs {
+  kTokens,
+  kWeight,
+  kLoss,
+  kKlPenalty,
+  kPolicyVersion,
+  kStep,
+};
 
 // A counter that each batch increases by a sum over its tokens or sequences. A
 // ratio of two rates of these is a mean over all batches, whatever their sizes
@@ -367,6 +376,19 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "Version of the trained policy, from the last batch's label.",
               "run"),
      &RunDrift::policy_version, Needs::kPolicyVersion},
+    {GaugeRow("counterweight_drift_step",
+              "Optimizer step that the gauges of this run show, from the "
+              "label.",
+              "run"),
+     &RunDrift::step, Needs::kStep},
+    {GaugeRow("counterweight_drift_step_parts",
+              "Batches of that step that this server has: of all ranks and "
+              "micro-batches.",
+              "run"),
+     &RunDrift::step_parts, Needs::kStep},
+    {GaugeRow("counterweight_drift_step_tokens",
+              "Tokens that count, of that step's batches.", "run"),
+     &RunDrift::step_tokens, Needs::kStep},
     {GaugeRow("counterweight_loss",
               "Policy loss of the last batch that had one, its KL penalty "
               "included.",

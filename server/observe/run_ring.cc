@@ -8,21 +8,29 @@
 
 namespace counterweight::server {
 
-void RunRing::Add(const DriftReport& report, const RunDrift& drift,
+void RunRing::Add(const ShownBatch& shown, const RunDrift& drift,
                   int64_t unix_milliseconds) {
   if (capacity_ == 0) return;
-  RunPoint point{
-      .unix_milliseconds = unix_milliseconds, .gauges = {}, .histogram = {}};
+  RunPoint point{.unix_milliseconds = unix_milliseconds,
+                 .step = shown.step,
+                 .gauges = {},
+                 .histogram = {}};
   for (size_t i = 0; i < point.gauges.size(); ++i) {
     const DriftGauge& gauge = kDriftGauges[i];
-    point.gauges[i] = IsMeasured(gauge.needs, report)
+    point.gauges[i] = IsMeasured(gauge.needs, shown)
                           ? drift.*gauge.field
                           : std::numeric_limits<double>::quiet_NaN();
   }
-  const PublishedSums::Drift& sums = report.batch->sums.drift;
+  const PublishedSums::Drift& sums = shown.batch->sums.drift;
   std::copy(std::begin(sums.histogram), std::end(sums.histogram),
             point.histogram.begin());
-  if (points_.size() < capacity_) {
+  const auto same =
+      std::find_if(points_.begin(), points_.end(), [&](const RunPoint& each) {
+        return shown.step && each.step == shown.step;
+      });
+  if (same != points_.end()) {
+    *same = point;
+  } else if (points_.size() < capacity_) {
     points_.push_back(point);
   } else {
     points_[oldest_] = point;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "server/observe/drift_report.h"
@@ -12,9 +13,10 @@
 
 namespace counterweight::server {
 
-// One batch that had tokens.
+// One batch that had tokens, or one step.
 struct RunPoint {
-  int64_t unix_milliseconds;
+  int64_t unix_milliseconds;  // of the last part
+  std::optional<int64_t> step;
   // By kDriftGauges; NaN: not measured.
   std::array<double, std::size(kDriftGauges)> gauges;
   // Tokens by log ratio; see kernels::kHistogramEdges.
@@ -26,9 +28,9 @@ class RunRing {
  public:
   explicit RunRing(size_t capacity) : capacity_(capacity) {}
 
-  // Takes the oldest one's place if the ring is full. `drift` is that of the
-  // report.
-  void Add(const DriftReport& report, const RunDrift& drift,
+  // Takes the place of the same step's earlier point or, if the ring is full,
+  // the oldest one's. `drift` is that of `shown`.
+  void Add(const ShownBatch& shown, const RunDrift& drift,
            int64_t unix_milliseconds);
 
   // Oldest first.

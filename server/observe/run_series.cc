@@ -29,17 +29,15 @@ RunSeries::RunSeries(DriftMetrics* metrics, const std::string& run)
   }
 }
 
-void RunSeries::Publish(const DriftReport& report,
-                        const std::optional<RunDrift>& drift,
-                        TimedGauge::Time now) {
-  const PublishedSums& sums = report.batch->sums;
-  const std::vector<std::string>& rule_names = report.batch->rule_names;
+void RunSeries::Count(const PublishedBatch& batch) {
+  const PublishedSums& sums = batch.sums;
+  const std::vector<std::string>& rule_names = batch.rule_names;
   for (size_t i = 0; i < counters_.size(); ++i) {
     counters_[i].Add(Amount(kRunCounters[i], sums));
   }
   for (size_t i = 0; i < sums_.size(); ++i) {
     const RunSum& sum = kRunSums[i];
-    if (IsMeasured(sum.needs, report)) sums_[i].Add(sum.of(sums));
+    if (IsMeasured(sum.needs, {.batch = &batch})) sums_[i].Add(sum.of(sums));
   }
   ObserveLogRatios(sums.drift, &token_log_ratio_, &sequence_log_ratio_);
   for (size_t i = 0; i < rule_names.size() && i < std::size(sums.rules); ++i) {
@@ -47,8 +45,7 @@ void RunSeries::Publish(const DriftReport& report,
     dropped.tokens.Add(static_cast<double>(sums.rules[i].dropped_tokens));
     dropped.sequences.Add(static_cast<double>(sums.rules[i].dropped_sequences));
   }
-  staleness_.Publish(sums.staleness, now);
-  if (drift) ShowDrift(report, *drift, now);
+  staleness_.Count(sums.staleness);
 }
 
 void RunSeries::HideGaugesBefore(TimedGauge::Time oldest) {
@@ -56,14 +53,15 @@ void RunSeries::HideGaugesBefore(TimedGauge::Time oldest) {
   staleness_.HideGaugesBefore(oldest);
 }
 
-void RunSeries::ShowDrift(const DriftReport& report, const RunDrift& drift,
-                          TimedGauge::Time now) {
+void RunSeries::Show(const ShownBatch& shown, const RunDrift& drift,
+                     TimedGauge::Time now) {
   for (size_t i = 0; i < gauges_.size(); ++i) {
     const DriftGauge& gauge = kDriftGauges[i];
-    if (IsMeasured(gauge.needs, report)) {
+    if (IsMeasured(gauge.needs, shown)) {
       gauges_[i].Set(drift.*gauge.field, now);
     }
   }
+  staleness_.Show(shown.batch->sums.staleness, now);
 }
 
 RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
@@ -79,13 +77,16 @@ RunSeries::Dropped& RunSeries::DroppedBy(const std::string& rule) {
       .first->second;
 }
 
-std::optional<RunDrift> Measure(const DriftReport& report) {
-  const PublishedSums& sums = report.batch->sums;
+std::optional<RunDrift> Measure(const ShownBatch& shown) {
+  const PublishedSums& sums = shown.batch->sums;
   if (sums.tokens == 0 || sums.nonempty_sequences == 0) return std::nullopt;
   RunDrift drift{};
   static_cast<kernels::DriftMeans&>(drift) = kernels::MeansOf(sums);
   static_cast<kernels::LossSummary&>(drift) = kernels::SummarizeLoss(sums);
-  drift.policy_version = static_cast<double>(report.policy_version.value_or(0));
+  drift.policy_version = static_cast<double>(shown.policy_version.value_or(0));
+  drift.step = static_cast<double>(shown.step.value_or(0));
+  drift.step_parts = static_cast<double>(shown.parts);
+  drift.step_tokens = static_cast<double>(sums.tokens);
   drift.kept_tokens =
       static_cast<double>(sums.kept_tokens) / static_cast<double>(sums.tokens);
   drift.outside = drift.clipped_high + drift.clipped_low;
@@ -96,18 +97,20 @@ std::optional<RunDrift> Measure(const DriftReport& report) {
   return drift;
 }
 
-bool IsMeasured(Needs needs, const DriftReport& report) {
+bool IsMeasured(Needs needs, const ShownBatch& shown) {
   switch (needs) {
     case Needs::kTokens:
       return true;
     case Needs::kWeight:
-      return report.batch->has_weight;
+      return shown.batch->has_weight;
     case Needs::kLoss:
-      return report.batch->has_loss;
+      return shown.batch->has_loss;
     case Needs::kKlPenalty:
-      return report.batch->has_kl_penalty;
+      return shown.batch->has_kl_penalty;
     case Needs::kPolicyVersion:
-      return report.policy_version.has_value();
+      return shown.policy_version.has_value();
+    case Needs::kStep:
+      return shown.step.has_value();
   }
   return false;
 }

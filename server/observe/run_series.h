@@ -28,9 +28,11 @@ class RunSeries {
   // `metrics` must outlive this.
   RunSeries(DriftMetrics* metrics, const std::string& run);
 
-  // Counts one batch and shows its drift, if there is one.
-  void Publish(const DriftReport& report, const std::optional<RunDrift>& drift,
-               TimedGauge::Time now);
+  // Counts one batch.
+  void Count(const PublishedBatch& batch);
+  // Shows the drift of `shown`.
+  void Show(const ShownBatch& shown, const RunDrift& drift,
+            TimedGauge::Time now);
   // Hides the gauges with a last value from before `oldest`.
   void HideGaugesBefore(TimedGauge::Time oldest);
 
@@ -44,8 +46,6 @@ class RunSeries {
     Total sequences;
   };
 
-  void ShowDrift(const DriftReport& report, const RunDrift& drift,
-                 TimedGauge::Time now);
   Dropped& DroppedBy(const std::string& rule);
 
   DriftMetrics* const metrics_;
@@ -59,11 +59,11 @@ class RunSeries {
   std::map<std::string, Dropped> dropped_;
 };
 
-// Returns the batch's numbers for the gauges; none for a batch without tokens.
-std::optional<RunDrift> Measure(const DriftReport& report);
+// Returns the numbers for the gauges; none without tokens.
+std::optional<RunDrift> Measure(const ShownBatch& shown);
 
-// True if gauges with this need show the batch.
-bool IsMeasured(Needs needs, const DriftReport& report);
+// True if gauges with this need show it.
+bool IsMeasured(Needs needs, const ShownBatch& shown);
 
 // The batch's increment of the counter.
 double Amount(const BatchCounter& counter, const PublishedSums& sums);

@@ -30,8 +30,7 @@ StalenessSeries::StalenessSeries(DriftMetrics* metrics,
   }
 }
 
-void StalenessSeries::Publish(const PublishedSums::Staleness& sums,
-                              TimedGauge::Time now) {
+void StalenessSeries::Count(const PublishedSums::Staleness& sums) {
   if (sums.measured == 0) return;
   staleness_.Add(sums.histogram, BoundedStaleness(sums));
   unknown_.Add(static_cast<double>(sums.unknown_tokens));
@@ -39,6 +38,13 @@ void StalenessSeries::Publish(const PublishedSums::Staleness& sums,
     const kernels::StalenessBucketSums& bucket = sums.buckets[b];
     buckets_[b].tokens.Add(static_cast<double>(bucket.tokens));
     buckets_[b].k3_sum.Add(BoundedK3(bucket.k3, bucket.tokens));
+  }
+}
+
+void StalenessSeries::Show(const PublishedSums::Staleness& sums,
+                           TimedGauge::Time now) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const kernels::StalenessBucketSums& bucket = sums.buckets[b];
     if (bucket.tokens == 0) continue;
     buckets_[b].kl.Set(kernels::KlOf(bucket), now);
     buckets_[b].k3.Set(kernels::K3Of(bucket), now);

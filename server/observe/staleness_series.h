@@ -26,7 +26,9 @@ class StalenessSeries {
   StalenessSeries(DriftMetrics* metrics, const prometheus::Labels& run);
 
   // Adds a batch; does nothing without versions.
-  void Publish(const PublishedSums::Staleness& sums, TimedGauge::Time now);
+  void Count(const PublishedSums::Staleness& sums);
+  // Shows the drift of each range that has tokens.
+  void Show(const PublishedSums::Staleness& sums, TimedGauge::Time now);
   void HideGaugesBefore(TimedGauge::Time oldest);
 
  private:

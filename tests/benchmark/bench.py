@@ -27,6 +27,7 @@ try:
     import clients
     import e2e
     import load
+    import steps
     import tables
     import tls
 except ModuleNotFoundError as error:
@@ -174,6 +175,8 @@ def measure(build: pathlib.Path) -> Json:
     torch = run_torch(python) if python else None
     say("calls from torch tensors: eager, compiled, local:, served (five minutes)")
     felt = run_calls(python, build) if python else None
+    say("a step of 64 micro-batches (half a minute)")
+    step = steps.measure()
     say("Correct and an echo over a Unix socket, shared memory (a minute)")
     wire = e2e.measure(build)
     say("TLS against plain TCP (a minute)")
@@ -190,6 +193,7 @@ def measure(build: pathlib.Path) -> Json:
         "kernels": kernels,
         "torch": torch,
         "calls": felt,
+        "steps": step,
         "wire": wire,
         "tls": encryption,
         "clients": languages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calls_tables
+import steps_tables
 import torch_tables
 from table_parts import (
     HEADLINE,
@@ -362,6 +363,7 @@ def markdown(results: Json) -> str:
         table(
             ["what", "target", "measured", "verdict"],
             calls_tables.targets(results)
+            + steps_tables.targets(results)
             + kernel_targets(results)
             + torch_tables.targets(results)
             + thread_targets(results)
@@ -371,6 +373,7 @@ def markdown(results: Json) -> str:
         ),
     ]
     parts += ["### What a trainer waits for", *calls_tables.tables(results)]
+    parts += ["### A step", steps_tables.steps_table(results)]
     for isa in instruction_sets(results):
         parts += [f"### Kernels, {isa}", length_table(results, isa)]
     parts += ["### Size of the batch", scaling_table(results), "### Torch"]

@@ -137,6 +137,9 @@ class FakeMpi:
         self._lock = threading.Lock()
         self._vectors: list[np.ndarray] = []
 
+    def Get_rank(self) -> int:
+        return int(threading.current_thread().name.rpartition("_")[2])
+
     def Get_size(self) -> int:
         return self._size
 

@@ -134,12 +134,7 @@ TEST(RunRing, KeepsTheNewestOldestFirstHoweverManyCome) {
   const PublishedBatch batch = Published({}, {}, Batch(0));
   std::vector<int64_t> expected;
   for (int64_t time = 1; time <= 10; ++time) {
-    ring.Add({.client = "",
-              .run = "",
-              .policy_version = std::nullopt,
-              .request_id = "",
-              .batch = &batch},
-             RunDrift{}, time);
+    ring.Add({.batch = &batch}, RunDrift{}, time);
     if (expected.size() == kCapacity) expected.erase(expected.begin());
     expected.push_back(time);
     std::vector<int64_t> times;
@@ -150,15 +145,29 @@ TEST(RunRing, KeepsTheNewestOldestFirstHoweverManyCome) {
   }
 }
 
+TEST(RunRing, AStepTakesThePlaceOfItsEarlierParts) {
+  RunRing ring(2);
+  const PublishedBatch batch = Published({}, {}, Batch(0));
+  const auto add = [&](std::optional<int64_t> step, int64_t time) {
+    ring.Add({.step = step, .batch = &batch}, RunDrift{}, time);
+    std::vector<int64_t> times;
+    for (const RunPoint& point : ring.Points()) {
+      times.push_back(point.unix_milliseconds);
+    }
+    return times;
+  };
+  EXPECT_EQ(add(7, 1), std::vector<int64_t>({1}));
+  EXPECT_EQ(add(8, 2), std::vector<int64_t>({1, 2}));
+  EXPECT_EQ(add(7, 3), std::vector<int64_t>({3, 2}));
+  EXPECT_EQ(add(9, 4), std::vector<int64_t>({2, 4}));
+  EXPECT_EQ(add(std::nullopt, 5), std::vector<int64_t>({4, 5}));
+  EXPECT_EQ(add(std::nullopt, 6), std::vector<int64_t>({5, 6}));
+}
+
 TEST(RunRing, WithoutCapacityKeepsNothing) {
   RunRing ring(0);
   const PublishedBatch batch = Published({}, {}, Batch(0));
-  ring.Add({.client = "",
-            .run = "",
-            .policy_version = std::nullopt,
-            .request_id = "",
-            .batch = &batch},
-           RunDrift{}, 0);
+  ring.Add({.batch = &batch}, RunDrift{}, 0);
   EXPECT_TRUE(ring.Points().empty());
 }
 

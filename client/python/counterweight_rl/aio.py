@@ -193,6 +193,8 @@ class Client(OneProcess):
             replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
             policy_version: Version of the policy being trained, >= 0; a gauge of the run in
                 Prometheus. Required with versions of tokens.
+            step: Optimizer step that the batch is a part of, >= 0. Prometheus and the page then
+                show the step, the sums of all its batches of all ranks, not each batch.
             request_id: Identifier of this request, at most 128 bytes of printable ASCII. Drift
                 metrics count each request_id once, so retry with the same one. None: the client
                 makes one, which results and errors carry.
@@ -300,6 +302,10 @@ class Client(OneProcess):
         sums: PartialSums | Iterable[PartialSums],
         method: Method,
         *,
+        run: str | None = None,
+        replica: str | None = None,
+        policy_version: int | None = None,
+        step: int | None = None,
         timeout: float | None = None,
     ) -> StepTotals:
         """Returns what one call with all rows of a step would have answered, without arrays.
@@ -307,14 +313,31 @@ class Client(OneProcess):
         Args:
             sums: Those of the step, or of its parts.
             method: The method of the calls.
+            run: With ``step`` a label, as in ``correct``: a client with ``publish`` sends the sums
+                to its server as a part of that step. It publishes no call with ``partial_sums`` by
+                itself.
+            replica: As ``run``.
+            policy_version: As ``run``.
+            step: As ``run``; required with these.
             timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
 
         Raises:
+            ValueError: Labels, and the client does not publish.
             InvalidRequestError: The sums are not of this method, or their losses do not add up,
                 because each divided by its own counts.
             CounterweightError: The errors of ``correct``.
         """
-        return await self._connection.run(calls.metrics_of(sums, method, timeout=timeout))
+        call = calls.metrics_of(
+            sums,
+            method,
+            publishes=self._connection.publishes,
+            run=run,
+            replica=replica,
+            policy_version=policy_version,
+            step=step,
+            timeout=timeout,
+        )
+        return await self._connection.run(call)
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.
@@ -344,6 +367,11 @@ class Client(OneProcess):
     def fallbacks(self) -> dict[str, int]:
         """How many answers were given instead of the server's: {"local": 3}, {"identity": 0}."""
         return self._connection.fallbacks
+
+    @property
+    def publishes(self) -> bool:
+        """Whether the client sends sums to a server: ``publish`` was given."""
+        return self._connection.publishes
 
     @property
     def publish_dropped(self) -> int:

@@ -129,6 +129,7 @@ if TYPE_CHECKING:  # a TypedDict is generic from Python 3.11 on
         ref_log_probs: ArrayT | None
         sequence_lengths: Iterable[int] | None
         policy_version: int | None
+        step: int | None
         request_id: str | None
         group_ids: Iterable[int] | None
         row_divisors: Iterable[float] | None
@@ -170,6 +171,7 @@ def correct(
     run: str | None = None,
     replica: str | None = None,
     policy_version: int | None = None,
+    step: int | None = None,
     request_id: str | None = None,
     non_finite: NonFinitePolicy | str = NonFinitePolicy.REJECT,
     seed: int | None = None,
@@ -231,13 +233,7 @@ def correct(
         if global_counts is not None:
             counts = messages.to_message("global_counts", global_counts, GlobalCounts)
             head["global_counts"] = counts
-        labels: messages.Message = {}
-        if run is not None:
-            labels["run"] = text("run", run)
-        if replica is not None:
-            labels["replica"] = text("replica", replica)
-        if policy_version is not None:
-            labels["policy_version"] = integer("policy_version", policy_version, INT64)
+        labels = _labels(run=run, replica=replica, policy_version=policy_version, step=step)
         if labels:
             head["labels"] = labels
         if version_spans is not None:
@@ -285,6 +281,21 @@ def check_names(function: str, call: Mapping[str, object], names: Collection[str
             raise TypeError(f"{function}() is missing the keyword argument {name!r}")
 
 
+def _labels(
+    *, run: str | None, replica: str | None, policy_version: int | None, step: int | None
+) -> messages.Message:
+    labels: messages.Message = {}
+    if run is not None:
+        labels["run"] = text("run", run)
+    if replica is not None:
+        labels["replica"] = text("replica", replica)
+    if policy_version is not None:
+        labels["policy_version"] = integer("policy_version", policy_version, INT64)
+    if step is not None:
+        labels["step"] = integer("step", step, INT64)
+    return labels
+
+
 def merge(
     parts: PartialSums | Iterable[PartialSums], *, timeout: float | None = None
 ) -> Call[PartialSums]:
@@ -299,12 +310,28 @@ def merge(
 
 
 def metrics_of(
-    sums: PartialSums | Iterable[PartialSums], method: Method, *, timeout: float | None = None
+    sums: PartialSums | Iterable[PartialSums],
+    method: Method,
+    *,
+    publishes: bool,
+    run: str | None = None,
+    replica: str | None = None,
+    policy_version: int | None = None,
+    step: int | None = None,
+    timeout: float | None = None,
 ) -> Call[StepTotals]:
     """Builds the call of ``Client.metrics_of``."""
     refuse_at_exit()
     parts = [sums_of_parts.to_message(part) for part in sums_of_parts.listed(sums)]
-    message = {"parts": parts, "method": messages.method_to_message(method)}
+    message: messages.Message = {"parts": parts, "method": messages.method_to_message(method)}
+    labels = _labels(run=run, replica=replica, policy_version=policy_version, step=step)
+    if labels and not publishes:
+        raise ValueError(
+            f"{', '.join(labels)}: sums are published under labels by a client with publish=, and "
+            "this is none; a server adds the batches of a step itself"
+        )
+    if labels:
+        message.update(request_id=uuid.uuid4().hex, labels=labels)
 
     def read(answer: messages.Message) -> StepTotals:
         totals = answer.get("answer", {})

@@ -56,6 +56,13 @@ class PartialSums:
         return self.sums.tobytes(), self.maxima.tobytes()
 
 
+def filled_by(numbers: Any, num_sums: int) -> PartialSums:
+    """Returns sums and maxima that are one vector."""
+    made = object.__new__(PartialSums)
+    made.sums, made.maxima = numbers[:num_sums], numbers[num_sums:]
+    return made
+
+
 def to_message(sums: PartialSums) -> dict[str, Any]:
     """Returns the message."""
     return {"sums": sums.sums.tolist(), "maxima": sums.maxima.tolist()}

@@ -29,15 +29,23 @@ def fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _sum_of(array: Any) -> int:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        flat = array.detach().contiguous().view(torch.uint8).reshape(-1)
-        if flat.device.type != "cpu":
-            words = flat[: flat.numel() // _WORD * _WORD].view(torch.int64)
-            rest = flat[flat.numel() // _WORD * _WORD :]
-            return int(words.sum() * 31 + rest.sum())
-        array = flat.numpy()
-    flat_bytes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = flat_bytes.size // _WORD * _WORD
-    words = flat_bytes[:whole].view(np.uint64)
-    return int(np.add.reduce(words, dtype=np.uint64)) * 31 + int(flat_bytes[whole:].sum())
+    if type(array) is not np.ndarray:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(array, torch.Tensor):
+            array = np.asarray(array)
+        elif array.device.type == "cpu":
+            array = array.detach().contiguous().view(torch.uint8).numpy()
+        else:
+            return _sum_on_device(torch, array)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.nbytes % _WORD:
+        flat = flat.view(np.uint8)
+        whole = flat.size // _WORD * _WORD
+        return int(np.add.reduce(flat[:whole].view(np.uint64))) * 31 + int(flat[whole:].sum())
+    return int(np.add.reduce(flat.view(np.uint64))) * 31
+
+
+def _sum_on_device(torch: Any, tensor: Any) -> int:
+    flat = tensor.detach().contiguous().view(torch.uint8).reshape(-1)
+    whole = flat.numel() // _WORD * _WORD
+    return int(flat[:whole].view(torch.int64).sum() * 31 + flat[whole:].sum())

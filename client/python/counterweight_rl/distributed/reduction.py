@@ -23,6 +23,7 @@ class Group:
 
     Attributes:
         size: The number of ranks.
+        rank: This one's number.
     """
 
     def __init__(self, group: Any) -> None:
@@ -34,12 +35,13 @@ class Group:
         self._group = group
         self._is_mpi = hasattr(group, "Allreduce")
         if group is None:
-            self.size = 1
+            self.size, self.rank = 1, 0
         elif self._is_mpi:
-            self.size = int(group.Get_size())
+            self.size, self.rank = int(group.Get_size()), int(group.Get_rank())
         else:
             self._torch = _distributed(group)
             self.size = int(self._torch.get_world_size(group))
+            self.rank = int(self._torch.get_rank(group))
 
     def reduce(self, part: PartialSums | None) -> PartialSums | None:
         """Adds the ranks' parts: one all-reduce of SUM and one of MAX. None: no rank has a part.

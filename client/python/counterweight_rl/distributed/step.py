@@ -18,7 +18,18 @@ from counterweight_rl.step_totals import StepTotals
 if TYPE_CHECKING:
     from counterweight_rl.client import Client
 
-_OF_STEP = frozenset({"method", "global_counts", "partial_sums", "omit_loss", "metrics"})
+_OF_STEP = frozenset(
+    {
+        "method",
+        "global_counts",
+        "partial_sums",
+        "omit_loss",
+        "metrics",
+        "run",
+        "policy_version",
+        "step",
+    }
+)
 _OF_LOSS = frozenset({"group_ids", "row_divisors"})
 _ARGUMENTS = calls.ARGUMENTS.keys() - _OF_STEP
 
@@ -51,6 +62,9 @@ class Step:
         average: bool = False,
         selection_scope: str | None = None,
         loss_metrics: bool = False,
+        run: str | None = None,
+        policy_version: int | None = None,
+        number: int | None = None,
     ) -> None:
         """Sends nothing.
 
@@ -67,6 +81,11 @@ class Step:
                 each micro-batch.
             loss_metrics: True: ``close`` also has the loss's own metrics, such as
                 "loss/clip_fraction"; ``finish`` takes longer then.
+            run: Label of the step in Prometheus and on the page, as in ``Client.correct``.
+            policy_version: As ``run``.
+            number: The optimizer step's number, ``step`` of ``Client.correct``. A server adds the
+                micro-batches of one number; of clients with ``publish`` the first rank sends the
+                step's sums, once.
 
         Raises:
             TypeError: ``group`` is none.
@@ -77,10 +96,13 @@ class Step:
         self._average = average
         self._selection_scope = selection_scope
         self._loss_metrics = loss_metrics
+        labels: dict[str, Any] = {"run": run, "policy_version": policy_version, "step": number}
+        self._labels = {name: value for name, value in labels.items() if value is not None}
         self._sums: PartialSums | None = None
         self._loss_sums: PartialSums | None = None
         self._added: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._totals: StepTotals | None = None
+        self._counts: GlobalCounts | None = None
         self._closed = False
 
     @calls.takes(_ARGUMENTS)
@@ -104,7 +126,12 @@ class Step:
         _check("add", micro)
         of_drift = {name: value for name, value in micro.items() if name not in _OF_LOSS}
         result: Result[Any] = self._client.correct(
-            method=self._method, outputs=outputs, partial_sums=True, omit_loss=True, **of_drift
+            method=self._method,
+            outputs=outputs,
+            partial_sums=True,
+            omit_loss=True,
+            **self._labels,
+            **of_drift,
         )
         self._sums = self._add(result, self._sums)
         self._added[fingerprint(micro)] += 1
@@ -127,7 +154,8 @@ class Step:
         sums = self._group.reduce(self._sums)
         if sums is None:
             raise ValueError("no rank has added a micro-batch")
-        self._totals = totals = self._client.metrics_of(sums, self._method)
+        self._totals = totals = self._finished(sums, publish=not self._loss_metrics)
+        self._counts = self.counts
         return totals
 
     @property
@@ -171,6 +199,7 @@ class Step:
             global_counts=self._counts_for(micro),
             partial_sums=True,
             metrics=self._loss_metrics,
+            **self._labels,
             **micro,
         )
         self._loss_sums = self._add(result, self._loss_sums)
@@ -195,14 +224,19 @@ class Step:
         sums = self._group.reduce(self._loss_sums)
         if sums is None:
             return totals
-        losses = self._client.metrics_of(sums, self._method)
+        losses = self._finished(sums, publish=self._loss_metrics)
         if losses.loss is None:
             return totals
         loss = losses.loss / self._group.size if self._average else losses.loss
         return dataclasses.replace(totals, loss=loss, metrics={**totals.metrics, **losses.metrics})
 
+    def _finished(self, sums: PartialSums, *, publish: bool) -> StepTotals:
+        publish = publish and self._client.publishes and self._group.rank == 0
+        labels = self._labels if publish and "step" in self._labels else {}
+        return self._client.metrics_of(sums, self._method, **labels)
+
     def _counts_for(self, micro: dict[str, Any]) -> GlobalCounts | None:
-        counts = self.counts
+        counts = self._counts
         asked = micro.get("outputs") or ()
         has_inputs = all(micro.get(n) is not None for n in ("current_log_probs", "advantages"))
         # Another system's block computes its loss on demand; only weights may need the step then.
@@ -231,6 +265,8 @@ class Step:
 
 
 def _check(function: str, micro: dict[str, Any]) -> None:
+    if micro.keys() <= _ARGUMENTS and "response_mask" in micro:
+        return
     for name in micro:
         if name in _OF_STEP:
             raise TypeError(f"{name} is an argument of the step, not of {function}()")

@@ -143,6 +143,11 @@ class LocalBase:
         """Does nothing: the binary interface of the library is compared when it is loaded."""
 
     @property
+    def publishes(self) -> bool:
+        """Whether sums go to a server."""
+        return self._publisher is not None
+
+    @property
     def publish_dropped(self) -> int:
         """Batches with dropped sums."""
         return 0 if self._publisher is None else self._publisher.dropped

@@ -111,6 +111,8 @@ class Engine:
         if call.rpc == "MergeSums":
             message = json_form.dump(call.message)
             code = self._library.cw_merge(self._handle, library.bytes_of(message), *arguments)
+            if not code and "labels" in call.message and self._publisher is not None:
+                self._publish(answer, self._publisher)
         elif call.rpc == "ListMethods":
             code = self._library.cw_list_methods(self._handle, *arguments)
         else:
@@ -160,7 +162,8 @@ class Engine:
                 raise self._failure(correction.head["request_id"], correction.sent)
             with reading(correction.head["request_id"]):
                 result = placing.result(answer.contents)
-            if self._publisher is not None:
+            # Parts of a step are published together, by publish_step.
+            if self._publisher is not None and not correction.head.get("partial_sums"):
                 self._publish(answer, self._publisher)
             return result
         finally:

@@ -48,7 +48,9 @@ _FIXED = frozenset(
     }
 )
 # Arguments that each call of a plan has of its own.
-_FREE = frozenset({"sequence_lengths", "padded_length", "policy_version", "request_id", "out"})
+_FREE = frozenset(
+    {"sequence_lengths", "padded_length", "policy_version", "step", "request_id", "out"}
+)
 _INT64_MAX = (1 << 63) - 1
 _REQUEST_ID_BYTES = 128
 
@@ -171,10 +173,11 @@ def read_inputs(
 
 def has_plain_settings(call: Mapping[str, Any]) -> bool:
     """Returns whether a call's id, version and container of destinations need no judgement."""
-    own_id, version, out = (call.get(name) for name in ("request_id", "policy_version", "out"))
+    own_id, out = call.get("request_id"), call.get("out")
+    counts = (call.get("policy_version"), call.get("step"))
     return (
         (own_id is None or _is_id(own_id))
-        and (version is None or _is_count(version))
+        and all(count is None or _is_count(count) for count in counts)
         and (out is None or type(out) is dict)
     )
 

@@ -14,7 +14,7 @@ from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.correction import Correction, attribute
 from counterweight_rl.local import json_form, library
 from counterweight_rl.messages import Message
-from counterweight_rl.partial_sums import PartialSums
+from counterweight_rl.partial_sums import PartialSums, filled_by
 from counterweight_rl.result import Result, RuleSummary, Timing
 
 # cw_batch.
@@ -120,7 +120,7 @@ class Plan:
     def make_sums(self) -> PartialSums | None:
         """Returns memory for the sums of a run; None: the call has none."""
         sums, maxima = self._lengths_of_sums
-        return PartialSums(np.empty(sums), np.empty(maxima)) if sums else None
+        return filled_by(np.empty(sums + maxima), sums) if sums else None
 
     def result(
         self,

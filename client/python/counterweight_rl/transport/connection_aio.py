@@ -97,6 +97,11 @@ class Connection:
         return self._router.pool_for_arrays()
 
     @property
+    def publishes(self) -> bool:
+        """False: the server itself shows what it corrects."""
+        return False
+
+    @property
     def publish_dropped(self) -> int:
         """None: a server publishes what it corrects."""
         return 0

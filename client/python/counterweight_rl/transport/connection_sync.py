@@ -95,6 +95,11 @@ class Connection:
         return self.router.pool_of(num_bytes)
 
     @property
+    def publishes(self) -> bool:
+        """False: the server itself shows what it corrects."""
+        return False
+
+    @property
     def publish_dropped(self) -> int:
         """None: a server publishes what it corrects."""
         return 0

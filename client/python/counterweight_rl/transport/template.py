@@ -36,7 +36,10 @@ _REQUEST = pb.CorrectRequest
 _TENSORS = pb.CorrectResponse.TENSORS_FIELD_NUMBER
 _DATA = tensor_pb2.Tensor.DATA_FIELD_NUMBER
 # A field of type varint has wire type 0.
-_VERSION_TAG = varint(pb.Labels.POLICY_VERSION_FIELD_NUMBER << 3)
+_COUNT_TAGS = {
+    "policy_version": varint(pb.Labels.POLICY_VERSION_FIELD_NUMBER << 3),
+    "step": varint(pb.Labels.STEP_FIELD_NUMBER << 3),
+}
 
 
 class Template:
@@ -68,7 +71,8 @@ class Template:
         self._direct = [kind.is_direct(name, call[name]) for name in self.inputs]
         self._timeout = call.get("timeout")
         rest = framing.to_request(correction.head)
-        rest.labels.ClearField("policy_version")
+        for name in _COUNT_TAGS:
+            rest.labels.ClearField(name)
         labels = rest.labels.SerializeToString()
         has_labels = call.get("run") is not None or call.get("replica") is not None
         self._labels = labels if has_labels else None
@@ -99,9 +103,11 @@ class Template:
 
     def head(self, request_id: str, call: Mapping[str, Any], layout: Layout) -> list[bytes]:
         """Returns the request without tensors, in the order in which protobuf writes it."""
-        labels, version = self._labels, call.get("policy_version")
-        if version is not None:
-            labels = b"".join((labels or b"", _VERSION_TAG, varint(version)))
+        labels = self._labels
+        for name, tag in _COUNT_TAGS.items():
+            count = call.get(name)
+            if count is not None:
+                labels = b"".join((labels or b"", tag, varint(count)))
         parts = [field(_REQUEST.REQUEST_ID_FIELD_NUMBER, request_id.encode())]
         if labels is not None:
             parts.append(field(_REQUEST.LABELS_FIELD_NUMBER, labels))
