@@ -170,6 +170,18 @@ Failure Check(const cw_plan* plan, const cw_batch* batch) {
   return {};
 }
 
+Failure CheckMerge(const cw_handle* handle, const cw_bytes& request) {
+  if (handle == nullptr) return Misuse("handle must not be NULL");
+  if (request.data == nullptr && request.size > 0) {
+    return Misuse("request.data must not be NULL");
+  }
+  // Protobuf's int sizes end at 2^31.
+  if (request.size > size_t{1} << 30) {
+    return Misuse("request has more than 2^30 bytes");
+  }
+  return {};
+}
+
 }  // namespace
 }  // namespace counterweight::embedded
 
@@ -295,15 +307,28 @@ int cw_merge(cw_handle* handle, cw_bytes request, int32_t format,
              cw_answer** answer) {
   namespace cw = counterweight::embedded;
   return cw::Answered(format, answer, [&](Answer* made) {
-    if (handle == nullptr) return cw::Misuse("handle must not be NULL");
-    if (request.data == nullptr && request.size > 0) {
-      return cw::Misuse("request.data must not be NULL");
+    Failure failure = cw::CheckMerge(handle, request);
+    return failure.ok() ? cw::Merge(request, format, {}, made) : failure;
+  });
+}
+
+int cw_merge_arrays(cw_handle* handle, cw_bytes request, int32_t format,
+                    const cw_partial* parts, size_t num_parts,
+                    cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    Failure failure = cw::CheckMerge(handle, request);
+    if (!failure.ok()) return failure;
+    if (parts == nullptr && num_parts > 0) {
+      return cw::Misuse("parts must not be NULL");
     }
-    // Protobuf's int sizes end at 2^31.
-    if (request.size > size_t{1} << 30) {
-      return cw::Misuse("request has more than 2^30 bytes");
+    for (size_t i = 0; i < num_parts; ++i) {
+      if ((parts[i].sums == nullptr && parts[i].num_sums > 0) ||
+          (parts[i].maxima == nullptr && parts[i].num_maxima > 0)) {
+        return cw::Misuse("parts[].sums and parts[].maxima must not be NULL");
+      }
     }
-    return cw::Merge(request, format, made);
+    return cw::Merge(request, format, {parts, num_parts}, made);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "server/embedded/calls.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -44,13 +45,19 @@ Failure Sums(int32_t format, Answer* answer) {
                format, &answer->sums);
 }
 
-Failure Merge(cw_bytes request, int32_t format, Answer* answer) {
+Failure Merge(cw_bytes request, int32_t format,
+              std::span<const cw_partial> parts, Answer* answer) {
   const ForkGuard guard;
   if (!guard.is_safe()) return ForkedInside();
   v1::MergeSumsRequest message;
   Failure failure = ReadMerge(
       {static_cast<const char*>(request.data), request.size}, format, &message);
   if (!failure.ok()) return failure;
+  for (const cw_partial& part : parts) {
+    v1::PartialSums& added = *message.add_parts();
+    added.mutable_sums()->Add(part.sums, part.sums + part.num_sums);
+    added.mutable_maxima()->Add(part.maxima, part.maxima + part.num_maxima);
+  }
   v1::MergeSumsResponse response;
   const server::Violations violations = server::MergeSums(message, &response);
   if (!violations.empty()) return InvalidArgument(violations);
@@ -61,7 +68,15 @@ Failure Merge(cw_bytes request, int32_t format, Answer* answer) {
     answer->publication = std::move(publication.value);
     answer->method = message.method();
   }
-  return Write(response, format, &answer->text);
+  if (parts.empty()) return Write(response, format, &answer->text);
+  const v1::PartialSums sums = std::move(*response.mutable_sums());
+  response.clear_sums();
+  failure = Write(response, format, &answer->text);
+  if (!failure.ok()) return failure;
+  // All parts have these lengths.
+  std::copy(sums.sums().begin(), sums.sums().end(), parts[0].sums);
+  std::copy(sums.maxima().begin(), sums.maxima().end(), parts[0].maxima);
+  return {};
 }
 
 Failure ListMethods(int32_t format, Answer* answer) {

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_EMBEDDED_CALLS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "server/embedded/answer.h"
 #include "server/embedded/counterweight.h"
@@ -16,7 +17,9 @@ namespace counterweight::embedded {
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
 Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
 Failure Sums(int32_t format, Answer* answer);
-Failure Merge(cw_bytes request, int32_t format, Answer* answer);
+// parts: of cw_merge_arrays, else empty.
+Failure Merge(cw_bytes request, int32_t format,
+              std::span<const cw_partial> parts, Answer* answer);
 Failure ListMethods(int32_t format, Answer* answer);
 Failure ServerInfo(Engine* engine, int32_t format, Answer* answer);
 

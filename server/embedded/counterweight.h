@@ -298,6 +298,21 @@ CW_EXPORT void cw_discard(cw_plan* plan);
 CW_EXPORT int cw_merge(cw_handle* handle, cw_bytes request, int32_t format,
                        cw_answer** answer);
 
+/* PartialSums in the caller's memory. */
+typedef struct cw_partial {
+  double* sums; /* [num_sums] */
+  size_t num_sums;
+  double* maxima; /* [num_maxima] */
+  size_t num_maxima;
+} cw_partial;
+
+/* The same with the parts as arrays: `request` has none, and the answer no
+ * sums. parts: [num_parts], num_parts >= 1. After CW_OK parts[0] holds the sums
+ * of all; after an error it is as it was. */
+CW_EXPORT int cw_merge_arrays(cw_handle* handle, cw_bytes request,
+                              int32_t format, const cw_partial* parts,
+                              size_t num_parts, cw_answer** answer);
+
 /* A counterweight.v1.ListMethodsResponse. */
 CW_EXPORT int cw_list_methods(cw_handle* handle, int32_t format,
                               cw_answer** answer);

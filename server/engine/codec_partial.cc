@@ -165,12 +165,13 @@ void WriteCounts(const v1::Method& method, const PartialSums& sums,
   bool reads_width = false;
   const auto facts =
       static_cast<uint64_t>(AgreedOn(sums, Agreed::kFacts).value_or(0.0));
-  const Result<Method> whole = ReadMethod(
-      method,
-      FactsOf(facts | kCurrent | kAdvantages | kWantsLoss | kGlobalCounts, sums,
-              &reads_width));
-  // The requests that compute losses name what is wrong with it.
-  if (whole.ok()) CountsOfStep(whole.value, finished, response).Write();
+  constexpr uint64_t kOfLosses =
+      kCurrent | kAdvantages | kGroupIds | kWantsLoss | kGlobalCounts;
+  const Result<Method> whole =
+      ReadMethod(method, FactsOf(facts | kOfLosses, sums, &reads_width));
+  if (whole.ok()) return CountsOfStep(whole.value, finished, response).Write();
+  const Violation& wrong = *whole.violations.begin();
+  response->set_counts_refusal(Concat(wrong.field, ": ", wrong.description));
 }
 
 Result<PartialSums> ReadParts(const v1::MergeSumsRequest& request) {

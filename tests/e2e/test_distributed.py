@@ -98,14 +98,11 @@ def test_wrong_use_is_refused(local: cw.Client) -> None:
 
 def test_the_calls_of_a_step_have_the_same_tensors(local: cw.Client) -> None:
     _, parts = micro_batches(2)
-    step = Step(local, "token_tis")
+    step = Step(local, "token_tis", policy_version=1)
     step.add(**parts[0])
+    versions = np.zeros(parts[1]["response_mask"].shape, np.int32)
     with pytest.raises(ValueError, match="same tensors and options"):
-        step.add(
-            **parts[1],
-            policy_versions=np.zeros(parts[1]["response_mask"].shape, np.int32),
-            policy_version=1,
-        )
+        step.add(**parts[1], policy_versions=versions)
 
 
 def test_a_mean_over_groups_is_refused(local: cw.Client) -> None:

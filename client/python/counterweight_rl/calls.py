@@ -62,7 +62,8 @@ class Call(Generic[T]):
         timeout: Seconds; None: the client's. Infinite: no limit.
         request_id: The request's, if it has one.
         correction: A batch, which any transport can carry; every attempt reads its arrays.
-        message: The request's message, without a batch.
+        message: The request's message, without a batch and ``parts``.
+        parts: The sums that a request of MergeSums has.
     """
 
     rpc: str
@@ -71,6 +72,7 @@ class Call(Generic[T]):
     request_id: str | None = None
     correction: Correction[Any] | None = None
     message: messages.Message = field(default_factory=dict)
+    parts: list[PartialSums] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         read_timeout(self.timeout)
@@ -301,12 +303,12 @@ def merge(
 ) -> Call[PartialSums]:
     """Builds the call of ``Client.merge``."""
     refuse_at_exit()
-    message = {"parts": [sums_of_parts.to_message(part) for part in sums_of_parts.listed(parts)]}
+    listed = sums_of_parts.listed(parts)
 
     def read(answer: messages.Message) -> PartialSums:
         return _read_sums(answer)
 
-    return Call("MergeSums", read, timeout, message=message)
+    return Call("MergeSums", read, timeout, parts=listed)
 
 
 def metrics_of(
@@ -322,8 +324,8 @@ def metrics_of(
 ) -> Call[StepTotals]:
     """Builds the call of ``Client.metrics_of``."""
     refuse_at_exit()
-    parts = [sums_of_parts.to_message(part) for part in sums_of_parts.listed(sums)]
-    message: messages.Message = {"parts": parts, "method": messages.method_to_message(method)}
+    listed = sums_of_parts.listed(sums)
+    message: messages.Message = {"method": messages.method_to_message(method)}
     labels = _labels(run=run, replica=replica, policy_version=policy_version, step=step)
     if labels and not publishes:
         raise ValueError(
@@ -343,7 +345,7 @@ def metrics_of(
             **{name: attribute(totals, name) for name in named},
         )
 
-    return Call("MergeSums", read, timeout, message=message)
+    return Call("MergeSums", read, timeout, message=message, parts=listed)
 
 
 @dataclass
@@ -352,10 +354,12 @@ class _Merged:
 
 
 def _read_sums(answer: messages.Message) -> PartialSums:
-    sums = sums_of_parts.from_message(answer.get("sums"))
-    if sums is None:
+    sums = answer.get("sums")
+    # The library returns arrays.
+    read = sums if isinstance(sums, PartialSums) else sums_of_parts.from_message(sums)
+    if read is None:
         raise ValueError("it has no sums")
-    return sums
+    return read
 
 
 def list_methods(*, timeout: float | None = None) -> Call[list[MethodInfo]]:

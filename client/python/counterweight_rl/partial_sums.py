@@ -56,13 +56,6 @@ class PartialSums:
         return self.sums.tobytes(), self.maxima.tobytes()
 
 
-def filled_by(numbers: Any, num_sums: int) -> PartialSums:
-    """Returns sums and maxima that are one vector."""
-    made = object.__new__(PartialSums)
-    made.sums, made.maxima = numbers[:num_sums], numbers[num_sums:]
-    return made
-
-
 def to_message(sums: PartialSums) -> dict[str, Any]:
     """Returns the message."""
     return {"sums": sums.sums.tolist(), "maxima": sums.maxima.tolist()}
@@ -89,7 +82,7 @@ def listed(parts: PartialSums | Iterable[PartialSums]) -> list[PartialSums]:
 
 
 def _vector(name: str, values: Any) -> Any:
-    vector = np.asarray(values, dtype=np.float64)
+    vector = np.ascontiguousarray(values, dtype=np.float64)
     if vector.ndim != 1:
         raise ValueError(f"{name} must be a vector, not of shape {vector.shape}")
     return vector

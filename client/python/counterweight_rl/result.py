@@ -167,4 +167,6 @@ class Result(Generic[ArrayT]):
         return summarize(self)
 
 
+# A default of the class would hide what is made late.
+delattr(Result, "sums")
 _FIELDS = frozenset(each.name for each in fields(Result))

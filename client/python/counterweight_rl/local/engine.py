@@ -22,6 +22,8 @@ from counterweight_rl.local import json_form, library
 from counterweight_rl.local.placing import STOP, Placing, place
 from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.target import LocalTarget
+from counterweight_rl.messages import Message
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result
 from counterweight_rl.status import CODES, StatusCode
 from counterweight_rl.translation import Sent
@@ -106,21 +108,49 @@ class Engine:
             result: Any = self._correct(call.correction, timeout, stop)
             return result  # type: ignore[no-any-return]
         assert call.read is not None
-        answer = ctypes.POINTER(library.Answer)()
-        arguments = (library.JSON, ctypes.byref(answer))
         if call.rpc == "MergeSums":
-            message = json_form.dump(call.message)
-            code = self._library.cw_merge(self._handle, library.bytes_of(message), *arguments)
-            if not code and "labels" in call.message and self._publisher is not None:
-                self._publish(answer, self._publisher)
-        elif call.rpc == "ListMethods":
-            code = self._library.cw_list_methods(self._handle, *arguments)
-        else:
-            code = self._library.cw_server_info(self._handle, *arguments)
-        if code:
+            return call.read(self._merge(call))
+        answer = ctypes.POINTER(library.Answer)()
+        functions = {
+            "ListMethods": self._library.cw_list_methods,
+            "GetServerInfo": self._library.cw_server_info,
+        }
+        if functions[call.rpc](self._handle, library.JSON, ctypes.byref(answer)):
             raise self._failure(call.request_id, Sent())
         try:
             return call.read(json_form.load(answer.contents.message.copy()))
+        finally:
+            self._library.cw_free(answer)
+
+    def _merge(self, call: calls.Call[Any]) -> Message:
+        """The answer of MergeSums, with the sums as PartialSums."""
+        parts = call.parts
+        if parts:
+            # The library writes the sums of all into the first.
+            parts = [PartialSums(parts[0].sums.copy(), parts[0].maxima.copy()), *parts[1:]]
+        places = (library.Partial * len(parts))(
+            *(
+                library.Partial(
+                    part.sums.ctypes.data, len(part.sums), part.maxima.ctypes.data, len(part.maxima)
+                )
+                for part in parts
+            )
+        )
+        message = json_form.dump(call.message)
+        answer = ctypes.POINTER(library.Answer)()
+        if self._library.cw_merge_arrays(
+            self._handle,
+            library.bytes_of(message),
+            library.JSON,
+            places,
+            len(parts),
+            ctypes.byref(answer),
+        ):
+            raise self._failure(call.request_id, Sent())
+        try:
+            if "labels" in call.message and self._publisher is not None:
+                self._publish(answer, self._publisher)
+            return {**json_form.load(answer.contents.message.copy()), "sums": parts[0]}
         finally:
             self._library.cw_free(answer)
 

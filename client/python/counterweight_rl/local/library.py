@@ -122,6 +122,17 @@ class Answer(ctypes.Structure):
     )
 
 
+class Partial(ctypes.Structure):
+    """cw_partial."""
+
+    _fields_ = (
+        ("sums", ctypes.c_void_p),
+        ("num_sums", ctypes.c_size_t),
+        ("maxima", ctypes.c_void_p),
+        ("num_maxima", ctypes.c_size_t),
+    )
+
+
 class Error(ctypes.Structure):
     """cw_error."""
 
@@ -153,7 +164,17 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (ctypes.c_void_p, ctypes.POINTER(ctypes.c_double), ctypes.c_int32, _ANSWER),
     ),
     "cw_discard": (None, (ctypes.c_void_p,)),
-    "cw_merge": (ctypes.c_int, (ctypes.c_void_p, Bytes, ctypes.c_int32, _ANSWER)),
+    "cw_merge_arrays": (
+        ctypes.c_int,
+        (
+            ctypes.c_void_p,
+            Bytes,
+            ctypes.c_int32,
+            ctypes.POINTER(Partial),
+            ctypes.c_size_t,
+            _ANSWER,
+        ),
+    ),
     "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_server_info": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),
     "cw_free": (None, (ctypes.POINTER(Answer),)),

@@ -14,12 +14,13 @@ from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.correction import Correction, attribute
 from counterweight_rl.local import json_form, library
 from counterweight_rl.messages import Message
-from counterweight_rl.partial_sums import PartialSums, filled_by
+from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result, RuleSummary, Timing
 
 # cw_batch.
 _BATCH = struct.Struct(f"@NqPq{library.MAX_INPUTS}P{library.MAX_OUTPUTS}PPPPdPiiP")
 _ABSENT = struct.pack("=Q", library.ABSENT_BITS)
+_DOUBLE_BYTES = 8
 _NO_INPUTS = (0,) * library.MAX_INPUTS
 _NO_OUTPUTS = (0,) * library.MAX_OUTPUTS
 
@@ -58,8 +59,10 @@ class Plan:
         self.outputs = [role_name(each.role) for each in signature.outputs[: signature.num_outputs]]
         self.wanted = self.outputs if correction.requested.keep_mask else []
         self.timeout = timeout
-        self.numbers: Any = ctypes.c_double * signature.num_numbers
-        self._lengths_of_sums = (signature.num_sums, signature.num_maxima)
+        # A run's numbers, then its sums.
+        self._num_numbers, self._num_sums = signature.num_numbers, signature.num_sums
+        num_vectors = signature.num_sums + signature.num_maxima
+        self.numbers: Any = ctypes.c_double * (self._num_numbers + num_vectors)
         self._metrics = [name.decode() for name in signature.metrics[: signature.num_metrics]]
         self._rules = [name.decode() for name in signature.rules[: signature.num_rules]]
         self._first_metric = signature.num_numbers - signature.num_metrics
@@ -79,7 +82,6 @@ class Plan:
         inputs: list[int],
         outputs: list[int],
         numbers: Any,
-        sums: PartialSums | None,
         stop: int,
         place: tuple[int, int, int],
     ) -> int:
@@ -90,7 +92,6 @@ class Plan:
             inputs: Addresses.
             outputs: Addresses; 0: not wanted.
             numbers: Of the type ``numbers``, for the answer.
-            sums: Of ``make_sums``, for the answer.
             stop: Address of an int32.
             place: The last members of cw_batch, from ``memory`` on.
 
@@ -107,9 +108,7 @@ class Plan:
             *self._no_inputs,
             *outputs,
             *self._no_outputs,
-            ctypes.addressof(numbers),
-            0 if sums is None else sums.sums.ctypes.data,
-            0 if sums is None else sums.maxima.ctypes.data,
+            *self._places(ctypes.addressof(numbers)),
             self._timeout_seconds,
             stop,
             *place,
@@ -117,18 +116,7 @@ class Plan:
         code: int = self._functions.cw_run(self._plan, batch)
         return code
 
-    def make_sums(self) -> PartialSums | None:
-        """Returns memory for the sums of a run; None: the call has none."""
-        sums, maxima = self._lengths_of_sums
-        return filled_by(np.empty(sums + maxima), sums) if sums else None
-
-    def result(
-        self,
-        numbers: Any,
-        arrays: dict[str, Any],
-        sums: PartialSums | None,
-        request_id: str | None,
-    ) -> Result[Any]:
+    def result(self, numbers: Any, arrays: dict[str, Any], request_id: str | None) -> Result[Any]:
         """Returns the Result of a run; most of it is made when it is read."""
         result: Result[Any] = object.__new__(Result)
         loss: float = numbers[library.LOSS]
@@ -139,7 +127,6 @@ class Plan:
             token_reasons=arrays.get("token_reasons"),
             sequence_reasons=arrays.get("sequence_reasons"),
             gradient=arrays.get("gradient"),
-            sums=sums,
             loss=None if loss != loss and _is_absent(loss) else loss,
             _late=Late(self, numbers),
         )
@@ -149,8 +136,13 @@ class Plan:
 
     def read(self, name: str, numbers: Any) -> Any:
         """Returns an attribute of a Result that was not made yet."""
+        if name == "sums":
+            if not self._num_sums:
+                return None
+            vectors = np.frombuffer(numbers)[self._num_numbers :]
+            return PartialSums(vectors[: self._num_sums], vectors[self._num_sums :])
         if name == "metrics":
-            values = numbers[self._first_metric :]
+            values = numbers[self._first_metric : self._num_numbers]
             return {
                 metric: value
                 for metric, value in zip(self._metrics, values, strict=True)
@@ -175,6 +167,13 @@ class Plan:
             decode, compute, encode = numbers[library.DECODE_SECONDS : library.FIRST_RULE]
             return Timing(decode, 0.0, compute, encode)
         return uuid.uuid4().hex  # request_id
+
+    def _places(self, numbers: int) -> tuple[int, int, int]:
+        """The addresses of numbers, sums and maxima; 0: not wanted."""
+        if not self._num_sums:
+            return numbers, 0, 0
+        sums = numbers + _DOUBLE_BYTES * self._num_numbers
+        return numbers, sums, sums + _DOUBLE_BYTES * self._num_sums
 
     def _describe(self, numbers: Any) -> Message:
         answer = ctypes.POINTER(library.Answer)()

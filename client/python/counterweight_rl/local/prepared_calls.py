@@ -134,15 +134,15 @@ class PreparedCalls:
         outputs = None if inputs is None else _Outputs.make(call, kind, plan, layout)
         if inputs is None or outputs is None:
             return None
-        numbers, sums = plan.numbers(), plan.make_sums()
+        numbers = plan.numbers()
         # CUDA need not be asked where tensors are, because torch says that it is the device.
         place = _HOST if stream is None else (library.CUDA, 1, int(stream.cuda_stream))
-        code = plan.run(layout.shape, inputs, outputs.places, numbers, sums, stop, place)
+        code = plan.run(layout.shape, inputs, outputs.places, numbers, stop, place)
         if code == _INVALID_ARGUMENT:
             return None  # the whole way names the argument
         if code:
             raise self._failure()
-        return plan.result(numbers, outputs.finish(kind), sums, call.get("request_id"))
+        return plan.result(numbers, outputs.finish(kind), call.get("request_id"))
 
 
 @dataclass

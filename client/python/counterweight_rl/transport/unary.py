@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from counterweight_rl import calls
+from counterweight_rl import calls, partial_sums
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
 from counterweight_rl.arrays import framing
 from counterweight_rl.correction import Answer, Correction, reading
@@ -36,7 +36,8 @@ def request(call: calls.Call[Any]) -> bytes:
     """Returns the request of a call without a batch."""
     if call.rpc not in _REQUESTS:
         return b""
-    encoded: bytes = framing.to_message(call.message, _REQUESTS[call.rpc]).SerializeToString()
+    message = {**call.message, "parts": [partial_sums.to_message(part) for part in call.parts]}
+    encoded: bytes = framing.to_message(message, _REQUESTS[call.rpc]).SerializeToString()
     return encoded
 
 
