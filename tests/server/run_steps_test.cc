@@ -105,7 +105,7 @@ TEST(RunSteps, MethodsOfAStepAreApartAndBounded) {
   EXPECT_EQ(add("seq_tis"), 1);
   EXPECT_EQ(add("token_tis"), 2);
   EXPECT_EQ(add("icepop"), 1);
-  EXPECT_EQ(add("token_mis"), 1);
+  EXPECT_EQ(add("trl_token_mask"), 1);
   // The fifth takes the place of the first.
   EXPECT_EQ(add("seq_mis"), 1);
   EXPECT_EQ(add("seq_tis"), 2);

@@ -107,10 +107,11 @@ void Add(const MetricRow& row, std::map<std::string, Shown>* families) {
 }
 
 // Returns a request with a weight, a rule, a loss, a KL penalty, a policy
-// version and versions of tokens.
+// version, a step and versions of tokens.
 v1::CorrectRequest RequestWithAll() {
   v1::CorrectRequest request = SmallRequest("a", "run-1");
   request.mutable_labels()->set_policy_version(4);
+  request.mutable_labels()->set_step(2);
   v1::VersionSpan* const span = request.add_version_spans();
   span->set_end(3);
   span->set_policy_version(4);
