@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/policy_versions.h"
+
 namespace counterweight::kernels {
 
 enum class DType : uint8_t { kF32, kBF16, kF16 };
@@ -41,6 +43,10 @@ struct Batch {
   // [num_sequences] finite divisors > 0 of the rows' sums. Null unless
   // LossReduction reads them. Host memory.
   const double* row_divisors = nullptr;
+  // Versions in host memory, for BatchSums::staleness; null: not wanted. A
+  // backend may leave them, and versions that are wrong, to MeasureStaleness():
+  // StalenessSums::measured is 0 then.
+  const PolicyVersions* versions = nullptr;
 
   const TensorView& tensor(InputRole role) const {
     return tensors[static_cast<int>(role)];

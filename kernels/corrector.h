@@ -19,7 +19,7 @@
 namespace counterweight::kernels {
 
 // Incremented by every change of any bit of any answer.
-inline constexpr uint32_t kNumericsVersion = 2;
+inline constexpr uint32_t kNumericsVersion = 3;
 
 // The first number that policy REJECT refused.
 struct NonFinite {

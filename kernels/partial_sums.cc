@@ -22,7 +22,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 template <int kTop, int k>
 void SettleBins(double* bins) {
   if constexpr (k == 0) {
-    // Of NaNs and zeros one.
+    // NaNs and zeros have one form.
     bins[0] = std::isnan(bins[0]) ? kNaN : bins[0] + 0.0;
   } else {
     constexpr double kMagic = BinMagic<kTop, k - 1>::kValue;
@@ -136,7 +136,7 @@ void ReadStaleness(const PartialSums& partial, const PartialLayout& layout,
 
 void SetAgreed(Agreed what, double value, PartialSums* sums) {
   const auto at = 2 * static_cast<size_t>(what);
-  // Of zeros one.
+  // Zeros have one form.
   sums->maxima[at] = value + 0.0;
   sums->maxima[at + 1] = 0.0 - value;
 }

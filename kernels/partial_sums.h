@@ -40,7 +40,7 @@ enum PartialWhole : int {
   kNumPartialWhole
 };
 
-// What all parts have in common. Whole numbers, but for the last two.
+// Values that all parts share. Whole numbers, but for the last two.
 enum class Agreed : uint8_t {
   kMethod,  // for the caller to say, like the next two
   kFacts,

@@ -15,6 +15,7 @@
 #include "kernels/tile/tile_state.h"
 #include "kernels/walk/make_plan.h"
 #include "kernels/walk/partial_layout.h"
+#include "kernels/walk/staleness_walk.h"
 
 namespace counterweight::kernels {
 
@@ -22,33 +23,10 @@ namespace {
 
 // Positions between two checks whether to stop, and of a copy from a device.
 constexpr int64_t kBlock = int64_t{1} << 16;
-// Positions with their numbers in the first cache.
-constexpr int64_t kPiece = 256;
 constexpr int64_t kUnknown = -1;
 // Marks a position that does not count.
 constexpr int64_t kIgnored = -2;
 constexpr int64_t kVersionBytes = sizeof(int32_t);
-
-// Indices by staleness, the last entry for all above.
-struct Places {
-  static constexpr int64_t kLast = kStalenessEdges[kNumStalenessEdges - 1] + 1;
-  std::array<uint8_t, kLast + 1> bucket{};
-  std::array<uint8_t, kLast + 1> histogram{};
-};
-
-constexpr Places MakePlaces() {
-  Places places;
-  for (int64_t s = 0; s <= Places::kLast; ++s) {
-    const auto at = static_cast<size_t>(s);
-    while (kStalenessBuckets[places.bucket[at]].last < s) ++places.bucket[at];
-    while (places.histogram[at] < kNumStalenessEdges &&
-           kStalenessEdges[places.histogram[at]] < s) {
-      ++places.histogram[at];
-    }
-  }
-  return places;
-}
-constexpr Places kPlaces = MakePlaces();
 
 float NumberAt(const std::byte* data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) {
@@ -103,8 +81,9 @@ class StalenessPass {
 
   void Run(const StopRequest& stop, CorrectResult* result) {
     const int64_t positions = batch_.offsets[batch_.num_sequences];
-    for (int64_t begin = 0; begin < positions; begin += kBlock) {
-      const int64_t end = std::min(begin + kBlock, positions);
+    for (int64_t begin = 0, next = 0; begin < positions; begin = next) {
+      const int64_t end = EndOfBlock(begin, positions);
+      next = end;
       if (stop && stop()) {
         result->status = CorrectStatus::kStopped;
         return;
@@ -116,13 +95,14 @@ class StalenessPass {
       }
       for (int64_t at = begin; at < end;) {
         while (batch_.offsets[row_ + 1] <= at) EndRow();
-        const int64_t piece =
-            std::min({end, at + kPiece, batch_.offsets[row_ + 1]}) - at;
-        if (!Add(at, at - begin, piece, &result->bad_version)) {
+        const int64_t tile =
+            std::min(at + kTilePositions, batch_.offsets[row_ + 1]) - at;
+        if (!Add(at, at - begin, tile, &result->bad_version)) {
           result->status = CorrectStatus::kBadVersion;
           return;
         }
-        at += piece;
+        at += tile;
+        if ((at - batch_.offsets[row_]) % kSegmentPositions == 0) EndSegment();
       }
     }
     while (row_ < batch_.num_sequences) EndRow();
@@ -136,14 +116,26 @@ class StalenessPass {
   }
 
  private:
-  // Whole numbers are exact in any order, and are added to the batch's at once.
-  void EndRow() {
+  // Blocks of whole tiles.
+  int64_t EndOfBlock(int64_t begin, int64_t positions) const {
+    const int64_t end = begin + kBlock;
+    if (end >= positions) return positions;
+    const int64_t* const row =
+        std::upper_bound(batch_.offsets,
+                         batch_.offsets + batch_.num_sequences + 1, end) -
+        1;
+    return end - (end - *row) % kTilePositions;
+  }
+
+  void EndSegment() {
     for (size_t b = 0; b < kNumStalenessBuckets; ++b) {
-      log_ratios_[b].add(row_log_ratio_[b]);
-      k3s_[b].add(row_k3_[b]);
+      log_ratios_[b].add(segment_.log_ratio[b]);
+      k3s_[b].add(segment_.k3[b]);
     }
-    row_log_ratio_ = {};
-    row_k3_ = {};
+    segment_.clear();
+  }
+  void EndRow() {
+    EndSegment();
     ++row_;
   }
 
@@ -196,12 +188,11 @@ class StalenessPass {
 
   // Adds `count` positions from `at`, `offset` in the block, all of the row.
   bool Add(int64_t at, int64_t offset, int64_t count, BadVersion* bad) {
-    std::array<int64_t, kPiece> staleness;
+    std::array<int64_t, kTilePositions> staleness;
     if (!Compare(at, offset, count, staleness.data(), bad)) return false;
     if (!plan_.spec.metrics) return true;
-    std::array<float, kPiece> log_ratio{};
-    std::array<double, kPiece> exact;
-    std::array<float, kPiece> k3;
+    std::array<float, kTilePositions> log_ratio{};
+    std::array<float, kTilePositions> k3;
     const auto num = static_cast<size_t>(numerator(plan_.spec.drift_source));
     const auto den = static_cast<size_t>(denominator(plan_.spec.drift_source));
     for (int64_t i = 0; i < count; ++i) {
@@ -215,30 +206,49 @@ class StalenessPass {
       }
       if (!Settle(plan_, &token)) staleness[p] = kIgnored;
       log_ratio[p] = token[num] - token[den];
-      exact[p] =
-          static_cast<double>(token[num]) - static_cast<double>(token[den]);
     }
     kernels_.k3_of(log_ratio.data(), count, k3.data());
+    Tile tile{};
     for (int64_t i = 0; i < count; ++i) {
       const auto p = static_cast<size_t>(i);
       if (staleness[p] >= 0) {
-        Count(staleness[p], exact[p], static_cast<double>(k3[p]));
+        tile.Add(Count(staleness[p]), i % kLanes, log_ratio[p], k3[p]);
       } else if (staleness[p] == kUnknown) {
         ++total_.unknown_tokens;
       }
     }
+    tile.Fold(&segment_);
     return true;
   }
 
-  void Count(int64_t staleness, double log_ratio, double k3) {
-    const auto at = static_cast<size_t>(std::min(staleness, Places::kLast));
-    const size_t bucket = kPlaces.bucket[at];
+  // The sums of a tile, in the walk's order of addition.
+  struct Tile {
+    uint32_t used = 0;
+    float log_ratio[kNumStalenessBuckets][kLanes];
+    float k3[kNumStalenessBuckets][kLanes];
+
+    void Add(size_t bucket, int64_t lane, float l, float k3_of_token) {
+      used |= 1u << bucket;
+      log_ratio[bucket][lane] += l;
+      k3[bucket][lane] += k3_of_token;
+    }
+    void Fold(StalenessSegment* segment) const {
+      for (int b = 0; b < kNumStalenessBuckets; ++b) {
+        if ((used >> b & 1u) == 0) continue;
+        segment->add(b, fold_tile(log_ratio[b]), fold_tile(k3[b]));
+      }
+    }
+  };
+
+  // Counts a token; returns its range.
+  size_t Count(int64_t staleness) {
+    const auto bucket =
+        static_cast<size_t>(kStalenessPlaces.bucket_of(staleness));
     ++total_.buckets[bucket].tokens;
-    row_log_ratio_[bucket] += log_ratio;
-    row_k3_[bucket] += k3;
     total_.staleness += static_cast<double>(staleness);
     total_.max = std::max(total_.max, staleness);
-    ++total_.histogram[kPlaces.histogram[at]];
+    ++total_.histogram[kStalenessPlaces.histogram_of(staleness)];
+    return bucket;
   }
 
   // The staleness of each position. Each version is read once: the memory may
@@ -294,9 +304,8 @@ class StalenessPass {
   BlockInput read_versions_;
   int64_t next_span_ = 0;
   int64_t row_ = 0;
-  // Sums of the row, and exact ones of all rows.
-  std::array<double, kNumStalenessBuckets> row_log_ratio_{};
-  std::array<double, kNumStalenessBuckets> row_k3_{};
+  // Sums of the segment, and exact ones of all.
+  StalenessSegment segment_{};
   std::array<ExactSum, kNumStalenessBuckets> log_ratios_;
   std::array<ExactSum, kNumStalenessBuckets> k3s_;
   StalenessSums total_{};

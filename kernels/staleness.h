@@ -1,5 +1,6 @@
-// Staleness of a batch's tokens and the drift by staleness. A pass of its own
-// over host memory, after the correction: the same on every backend.
+// Staleness of a batch's tokens and the drift by staleness, where the walk has
+// not measured it (Batch::versions): a pass of its own over host memory, with
+// the walk's bits.
 #ifndef COUNTERWEIGHT_KERNELS_STALENESS_H_
 #define COUNTERWEIGHT_KERNELS_STALENESS_H_
 
@@ -7,30 +8,10 @@
 
 #include "kernels/batch.h"
 #include "kernels/corrector.h"
+#include "kernels/policy_versions.h"
 #include "kernels/spec.h"
 
 namespace counterweight::kernels {
-
-// Positions [start, end) of row `sequence`, sampled by one version.
-struct VersionSpan {
-  int64_t sequence;
-  int64_t start;
-  int64_t end;
-  int64_t version;  // >= 0
-};
-
-// The versions of the policy that sampled a batch, by position or by span.
-struct PolicyVersions {
-  // Version of the policy being trained, >= 0.
-  int64_t trained = 0;
-  // [num_positions] int32 of any alignment, -1: unknown. Null: spans have them.
-  const void* of_positions = nullptr;
-  // [num_spans], ascending by sequence and start, without overlap; positions
-  // without a span are unknown.
-  const VersionSpan* spans = nullptr;
-  int64_t num_spans = 0;
-  bool came = false;
-};
 
 // The inputs that lie in memory of a device.
 struct DeviceInputs {

@@ -37,16 +37,17 @@ ScratchPtr AllocateScratch(const IsaKernels& kernels) {
 struct Row {
   int64_t begin;
   int64_t end;
+  int64_t index;
   int64_t segments() const { return SegmentsOf(end - begin); }
   bool is_long() const { return segments() > kMaxShortRowSegments; }
   SegmentSpan span(int64_t i) const {
     return {begin + i * kSegmentPositions,
-            std::min(end, begin + (i + 1) * kSegmentPositions)};
+            std::min(end, begin + (i + 1) * kSegmentPositions), index};
   }
 };
 
 Row RowOf(const Batch& batch, int64_t i) {
-  return {batch.offsets[i], batch.offsets[i + 1]};
+  return {batch.offsets[i], batch.offsets[i + 1], i};
 }
 
 }  // namespace
@@ -161,10 +162,11 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
   });
 }
 
-bool BatchWalk::Finish(const Job& job, RowRecord* total, PartialBins* partial) {
+bool BatchWalk::Finish(const Job& job, RowRecord* total, PartialBins* partial,
+                       StalenessResult* staleness) {
   Advance(job, batch_.num_sequences);
   next_group_ = 0;
-  totals_.Finish(total, partial);
+  totals_.Finish(total, partial, staleness);
   return !stopped_;
 }
 
@@ -185,6 +187,15 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
     return bases_.data() + i * plan_.num_prefixes;
   };
   RowState& state = out->state;
+  // The first pass over the row's statistics measures staleness.
+  bool counts = job.versions != nullptr;
+  const auto with_totals = [&](const auto& walk) {
+    if (counts) {
+      totals_.With(walk);
+    } else {
+      walk(nullptr);
+    }
+  };
   for (const Step& step : *job.cut_up) {
     if (step.fired_rows_only && state.fired == 0) continue;
     switch (step.kind) {
@@ -194,10 +205,13 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
         break;
       case StepKind::kStatistics:
         Run(segments, [&](int64_t i) {
-          kernels_.walk_statistics(job, row.span(i), state, bases_of(i),
-                                   LocalScratch(kernels_),
-                                   &segments_[static_cast<size_t>(i)]);
+          with_totals([&](void* totals) {
+            kernels_.walk_statistics(
+                job, row.span(i), state, bases_of(i), LocalScratch(kernels_),
+                &segments_[static_cast<size_t>(i)], totals);
+          });
         });
+        counts = false;
         break;
       case StepKind::kSettle:
         kernels_.settle_row(job, index, segments_.data(), segments,
@@ -217,10 +231,13 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
       case StepKind::kBoth:
         Run(segments, [&](int64_t i) {
           const auto at = static_cast<size_t>(i);
-          reasons_[at] =
-              kernels_.walk_both(job, row.span(i), state, bases_of(i),
-                                 LocalScratch(kernels_), &segments_[at]);
+          with_totals([&](void* totals) {
+            reasons_[at] = kernels_.walk_both(
+                job, row.span(i), state, bases_of(i), LocalScratch(kernels_),
+                &segments_[at], totals);
+          });
         });
+        counts = false;
         break;
     }
     if (stopped_) return;

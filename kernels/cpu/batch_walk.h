@@ -35,7 +35,8 @@ class BatchWalk {
 
   // Walks the remaining rows and stores the sums of all; see ThreadTotals. The
   // next Advance begins a new walk. Returns false if the walk was stopped.
-  bool Finish(const Job& job, RowRecord* total, PartialBins* partial = nullptr);
+  bool Finish(const Job& job, RowRecord* total, PartialBins* partial = nullptr,
+              StalenessResult* staleness = nullptr);
 
   // The calling thread's scratch for `kernels`.
   static void* LocalScratch(const IsaKernels& kernels);

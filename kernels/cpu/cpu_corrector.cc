@@ -35,8 +35,8 @@ class Schedules {
 
   Job JobFor(const Plan& plan, const Batch& batch, const Outputs& outputs,
              const LossContext& context, double* row_tokens) const {
-    return {&plan,      &batch,   &outputs,  &context,
-            &in_order_, &cut_up_, row_tokens};
+    return {&plan,      &batch,   &outputs,   &context,
+            &in_order_, &cut_up_, row_tokens, /*versions=*/nullptr};
   }
 
  private:
@@ -74,13 +74,16 @@ class CpuRun final : public CorrectRun {
     RowRecord total;
     std::optional<PartialBins> partial;
     if (outputs_.partial_sums) partial.emplace(plan_);
+    StalenessResult staleness;
     if ((plan_.loss.active && !Prepare()) ||
-        !walk_.Finish(MainJob(), &total, partial ? &*partial : nullptr)) {
+        !walk_.Finish(MainJob(), &total, partial ? &*partial : nullptr,
+                      MeasuresStaleness() ? &staleness : nullptr)) {
       return {.status = CorrectStatus::kStopped};
     }
     CorrectResult result =
         MakeResult(plan_, batch_, total, partial ? &*partial : nullptr);
     result.SetLossCount(loss_.count);
+    if (MeasuresStaleness()) TakeStaleness(staleness, &result);
     if (result.status == CorrectStatus::kOk &&
         DividesWeights(plan_, outputs_) &&
         result.sums.weight.normalizer != 1.0) {
@@ -128,7 +131,29 @@ class CpuRun final : public CorrectRun {
   }
 
   Job MainJob() const {
-    return schedules_.JobFor(plan_, batch_, outputs_, loss_.context, nullptr);
+    Job job =
+        schedules_.JobFor(plan_, batch_, outputs_, loss_.context, nullptr);
+    if (MeasuresStaleness()) job.versions = batch_.versions;
+    return job;
+  }
+
+  bool MeasuresStaleness() const {
+    return batch_.versions != nullptr && plan_.spec.metrics &&
+           batch_.versions->trained <= kMostTrained;
+  }
+
+  // The versions of tokens that are not finite are to be checked, too, which
+  // the walk has not done.
+  static void TakeStaleness(const StalenessResult& staleness,
+                            CorrectResult* result) {
+    if (result->status != CorrectStatus::kOk ||
+        result->sums.non_finite_tokens > 0 || staleness.sums.measured == 0) {
+      return;
+    }
+    result->sums.staleness = staleness.sums;
+    if (!result->partial.maxima.empty()) {
+      AddStaleness(staleness.sums, staleness.bins, &result->partial);
+    }
   }
 
   void Normalize(double divisor) {

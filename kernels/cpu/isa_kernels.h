@@ -11,6 +11,7 @@
 #include "kernels/batch.h"
 #include "kernels/plan/plan.h"
 #include "kernels/plan/record.h"
+#include "kernels/walk/partial_layout.h"
 #include "kernels/walk/record_columns.h"
 #include "kernels/walk/schedule.h"
 
@@ -31,12 +32,19 @@ struct Job {
   const Schedule* cut_up;
   // [num_sequences] tokens of each row in response_mask; null: not wanted.
   double* row_tokens;
+  // Versions to measure; null: none in this walk. `trained` is at most
+  // kMostTrained.
+  const PolicyVersions* versions;
 };
+
+// Versions above this are not compared in 32 bits.
+inline constexpr int64_t kMostTrained = INT32_MAX - 1;
 
 // Segment `index` of a row, [begin, end) in the batch.
 struct SegmentSpan {
   int64_t begin;
   int64_t end;
+  int64_t row;
 };
 
 struct IsaKernels {
@@ -51,6 +59,9 @@ struct IsaKernels {
   void (*begin_totals)(const Plan& plan, void* totals);
   // Adds the totals of other rows, which must begin anew.
   void (*merge_totals)(const Plan& plan, void* into, void* from);
+  // Stores the sums by staleness and their bins, [kNumStalenessBuckets]; false
+  // if some version was wrong. Before take_totals().
+  bool (*take_staleness)(void* totals, StalenessSums* out, StalenessBins* bins);
   // Stores the bins of sums; see LaneTotals::take_bins.
   void (*take_bins)(const Plan& plan, void* totals,
                     const RecordColumns& columns, double* out);
@@ -64,10 +75,11 @@ struct IsaKernels {
   void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
                     const FinishedRow* const* long_rows, void* totals);
 
-  // Statistics of one segment of a long row.
+  // Statistics of one segment of a long row. Adds its tokens by staleness to
+  // `totals` unless that is null, which it is after a row's first pass.
   void (*walk_statistics)(const Job& job, const SegmentSpan& span,
                           const RowState& state, const PrefixBase* bases,
-                          void* scratch, SegmentRecord* out);
+                          void* scratch, SegmentRecord* out, void* totals);
 
   // Makes the state of row `row` before its first pass.
   void (*initial_state)(const Job& job, int64_t row, RowState* state);
@@ -86,7 +98,7 @@ struct IsaKernels {
   // Both at once, where Schedule has StepKind::kBoth.
   uint32_t (*walk_both)(const Job& job, const SegmentSpan& span,
                         const RowState& state, const PrefixBase* bases,
-                        void* scratch, SegmentRecord* out);
+                        void* scratch, SegmentRecord* out, void* totals);
 
   // Takes a long row's loss pass into *row, which settle_row has made, and
   // finds the gradient that its tokens share. records: [segments].

@@ -11,6 +11,7 @@
 #include "kernels/walk/row_lanes.h"
 #include "kernels/walk/row_ratio_loss.h"
 #include "kernels/walk/segment_walk.h"
+#include "kernels/walk/staleness_walk.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -26,14 +27,37 @@ struct Scratch {
   RowLaneSums row_sums;
 };
 
+// A thread's sums of rows.
+struct Totals {
+  LaneTotals lanes;
+  StalenessTotals staleness;
+};
+
+// Calls walk(task) for a segment, which adds its tokens by staleness to
+// `totals` unless that is null.
+template <class Walk>
+void walk_with_staleness(const Job& job, const SegmentSpan& span,
+                         SegmentTask task, void* totals, Walk walk) {
+  if (job.versions == nullptr || totals == nullptr) return walk(task);
+  StalenessWalk staleness(*job.versions,
+                          &static_cast<Totals*>(totals)->staleness);
+  staleness.begin_segment(span.row, job.batch->offsets[span.row], span.begin);
+  task.staleness = &staleness;
+  walk(task);
+  staleness.end_segment();
+}
+
 void walk_statistics(const Job& job, const SegmentSpan& span,
                      const RowState& state, const PrefixBase* bases,
-                     void* scratch, SegmentRecord* out) {
+                     void* scratch, SegmentRecord* out, void* totals) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, bases, job.loss, false};
-  walk_segment<CpuLanes, true, false>(*job.plan, *job.batch, task, Outputs{},
-                                      s.tile, s.sums);
+  walk_with_staleness(
+      job, span, {span.begin, span.end, state, bases, job.loss, false}, totals,
+      [&](const SegmentTask& task) {
+        walk_segment<CpuLanes, true, false>(*job.plan, *job.batch, task,
+                                            Outputs{}, s.tile, s.sums);
+      });
   s.sums.fold_lanes(*job.plan, *out);
   FoldedColumns folded(*out);
   settle_segment<CpuLanes, true, false>(*job.plan, folded);
@@ -64,12 +88,15 @@ uint32_t walk_outputs(const Job& job, const SegmentSpan& span,
 
 uint32_t walk_both(const Job& job, const SegmentSpan& span,
                    const RowState& state, const PrefixBase* bases,
-                   void* scratch, SegmentRecord* out) {
+                   void* scratch, SegmentRecord* out, void* totals) {
   auto& s = *static_cast<Scratch*>(scratch);
   s.sums.clear(*job.plan);
-  const SegmentTask task{span.begin, span.end, state, bases, job.loss, false};
-  walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task, *job.outputs,
-                                     s.tile, s.sums);
+  walk_with_staleness(
+      job, span, {span.begin, span.end, state, bases, job.loss, false}, totals,
+      [&](const SegmentTask& task) {
+        walk_segment<CpuLanes, true, true>(*job.plan, *job.batch, task,
+                                           *job.outputs, s.tile, s.sums);
+      });
   s.sums.fold_lanes(*job.plan, *out);
   FoldedColumns folded(*out);
   settle_segment<CpuLanes, true, true>(*job.plan, folded);
@@ -145,7 +172,8 @@ void settle_loss(const Job& job, const LossRecord* records, int64_t segments,
 // on where the segment before left it, as if the row were one segment.
 class ShortRow {
  public:
-  ShortRow(const Job& job, int64_t row, Scratch* scratch, FinishedRow* out)
+  ShortRow(const Job& job, int64_t row, Scratch* scratch, FinishedRow* out,
+           void* totals)
       : job_(job),
         plan_(*job.plan),
         row_(row),
@@ -155,7 +183,8 @@ class ShortRow {
         s_(*scratch),
         out_(*out),
         // The only segment's sums are the row's.
-        records_(segments_ == 1 ? &out->sums : scratch->segments) {}
+        records_(segments_ == 1 ? &out->sums : scratch->segments),
+        totals_(totals) {}
 
   void walk() {
     uint32_t reasons = 0;
@@ -168,16 +197,18 @@ class ShortRow {
         case StepKind::kStatistics:
           for (int64_t i = 0; i < segments_; ++i) {
             walk_statistics(job_, span(i), out_.state, bases_of(i), &s_,
-                            &records_[i]);
+                            &records_[i], totals_);
             go_on(i);
           }
+          totals_ = nullptr;
           break;
         case StepKind::kBoth:
           for (int64_t i = 0; i < segments_; ++i) {
             reasons |= walk_both(job_, span(i), out_.state, bases_of(i), &s_,
-                                 &records_[i]);
+                                 &records_[i], totals_);
             go_on(i);
           }
+          totals_ = nullptr;
           break;
         case StepKind::kSettle:
           settle();
@@ -284,7 +315,7 @@ class ShortRow {
   SegmentSpan span(int64_t i) const {
     const int64_t from = begin_ + i * kSegmentPositions;
     const int64_t to = from + kSegmentPositions;
-    return {from, to < end_ ? to : end_};
+    return {from, to < end_ ? to : end_, row_};
   }
 
   PrefixBase* bases_of(int64_t i) {
@@ -332,30 +363,57 @@ class ShortRow {
   Scratch& s_;
   FinishedRow& out_;
   SegmentRecord* const records_;
+  void* totals_;  // null after the first pass
 };
 
 void begin_totals(const Plan& plan, void* totals) {
-  static_cast<LaneTotals*>(totals)->begin(plan);
+  auto& all = *static_cast<Totals*>(totals);
+  all.lanes.begin(plan);
+  all.staleness.clear();
 }
 
 void merge_totals(const Plan& plan, void* into, void* from) {
-  static_cast<LaneTotals*>(into)->merge(plan, *static_cast<LaneTotals*>(from));
+  auto& all = *static_cast<Totals*>(into);
+  auto& others = *static_cast<Totals*>(from);
+  all.lanes.merge(plan, others.lanes);
+  all.staleness.merge(others.staleness);
+}
+
+bool take_staleness(void* totals, StalenessSums* out, StalenessBins* bins) {
+  StalenessTotals& all = static_cast<Totals*>(totals)->staleness;
+  if (all.is_bad) return false;
+  out->measured = 1;
+  for (int b = 0; b < kNumStalenessBuckets; ++b) {
+    for (int k = 0; k < kBins; ++k) {
+      bins[b].log_ratio[k] = all.log_ratio[b].low[k];
+      bins[b].k3[k] = all.k3[b].low[k];
+    }
+    out->buckets[b] = {all.tokens[b], all.log_ratio[b].take(),
+                       all.k3[b].take()};
+  }
+  out->unknown_tokens = all.unknown;
+  out->staleness = all.staleness;
+  out->max = all.most;
+  for (int h = 0; h <= kNumStalenessEdges; ++h) {
+    out->histogram[h] = all.histogram[h];
+  }
+  return true;
 }
 
 void take_bins(const Plan& plan, void* totals, const RecordColumns& columns,
                double* out) {
-  static_cast<LaneTotals*>(totals)->take_bins(plan, columns, out);
+  static_cast<Totals*>(totals)->lanes.take_bins(plan, columns, out);
 }
 
 void take_totals(const Plan& plan, void* totals, RowRecord* out) {
-  static_cast<LaneTotals*>(totals)->take(plan, *out);
+  static_cast<Totals*>(totals)->lanes.take(plan, *out);
 }
 
 // Rows end together.
 void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
                const FinishedRow* const* long_rows, void* totals) {
   auto& s = *static_cast<Scratch*>(scratch);
-  auto& all = *static_cast<LaneTotals*>(totals);
+  auto& all = static_cast<Totals*>(totals)->lanes;
   for (int64_t row = first; row < last; row += kRowLanes) {
     const int64_t left = last - row;
     const int count = static_cast<int>(left < kRowLanes ? left : kRowLanes);
@@ -365,7 +423,7 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
       if (done != nullptr) {
         s.rows[i] = *done;
       } else {
-        ShortRow(job, row + i, &s, &s.rows[i]).walk();
+        ShortRow(job, row + i, &s, &s.rows[i], totals).walk();
       }
     }
     const RowLanes lanes(s.rows);
@@ -390,11 +448,10 @@ void k3_of(const float* log_ratios, int64_t count, float* k3) {
 }
 
 constexpr IsaKernels MakeKernels(const char* name) {
-  return {name,          sizeof(Scratch), sizeof(LaneTotals),
-          begin_totals,  merge_totals,    take_bins,
-          take_totals,   walk_rows,       walk_statistics,
-          initial_state, settle_row,      walk_outputs,
-          walk_both,     settle_loss,     divide,
+  return {name,         sizeof(Scratch), sizeof(Totals), begin_totals,
+          merge_totals, take_staleness,  take_bins,      take_totals,
+          walk_rows,    walk_statistics, initial_state,  settle_row,
+          walk_outputs, walk_both,       settle_loss,    divide,
           k3_of};
 }
 

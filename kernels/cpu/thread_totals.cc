@@ -88,7 +88,8 @@ ThreadTotals::Slot& ThreadTotals::Take() {
   }
 }
 
-void ThreadTotals::Finish(RowRecord* total, PartialBins* partial) {
+void ThreadTotals::Finish(RowRecord* total, PartialBins* partial,
+                          StalenessResult* staleness) {
   void* all = nullptr;
   for (Slot& slot : slots_) {
     if (!std::exchange(slot.has_begun, false)) continue;
@@ -96,6 +97,13 @@ void ThreadTotals::Finish(RowRecord* total, PartialBins* partial) {
       all = slot.memory;
     } else {
       kernels_.merge_totals(plan_, all, slot.memory);
+    }
+  }
+  if (staleness != nullptr) {
+    staleness->sums.measured = 1;
+    if (all != nullptr &&
+        !kernels_.take_staleness(all, &staleness->sums, staleness->bins)) {
+      staleness->sums = {};
     }
   }
   if (partial != nullptr) {

@@ -13,6 +13,12 @@
 
 namespace counterweight::kernels {
 
+// Sums by staleness of a walk that measured it.
+struct StalenessResult {
+  StalenessSums sums{};  // measured is 0 if some version was wrong
+  StalenessBins bins[kNumStalenessBuckets]{};
+};
+
 // Memory of IsaKernels::totals for each thread that may be at a group of rows.
 // Sums are exact, so that no bit depends on which thread took which group.
 class ThreadTotals {
@@ -35,9 +41,11 @@ class ThreadTotals {
     slot.is_taken.store(false, std::memory_order_release);
   }
 
-  // Stores the sums of all rows, and their bins unless `partial` is null; the
-  // next With() begins anew. REQUIRES: no thread is in With().
-  void Finish(RowRecord* total, PartialBins* partial);
+  // Stores the sums of all rows, and their bins and those by staleness unless
+  // these are null; the next With() begins anew. REQUIRES: no thread is in
+  // With().
+  void Finish(RowRecord* total, PartialBins* partial,
+              StalenessResult* staleness);
 
  private:
   struct Slot {

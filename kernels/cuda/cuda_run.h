@@ -99,7 +99,7 @@ class CudaRun final : public CorrectRun, private LossBackend {
   bool RetireAll();
   // Waits for what is in flight and releases everything.
   void End();
-  // Of the record of totals_.
+  // The columns of totals_.
   CorrectResult Result(const RowRecord& total);
   CorrectResult Unfinished() const;
 

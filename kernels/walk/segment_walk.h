@@ -9,6 +9,7 @@
 #include "kernels/walk/loss_statistics.h"
 #include "kernels/walk/ratio_phase.h"
 #include "kernels/walk/rule_phase.h"
+#include "kernels/walk/staleness_walk.h"
 #include "kernels/walk/weight_phase.h"
 
 namespace counterweight::kernels {
@@ -29,6 +30,8 @@ struct SegmentTask {
   // squares aside: finish_gradient() is next. For one thread that holds all
   // lanes.
   bool leaves_slopes = false;
+  // Takes the tokens by staleness; null: not in this walk. On the CPU.
+  StalenessWalk* staleness = nullptr;
 };
 
 template <class Lanes>
@@ -107,6 +110,13 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
     scale_advantages(task.row.loss.advantage_scale, s);
   }
   if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
+#ifndef COUNTERWEIGHT_ONE_LANE
+  if constexpr (kStats && Lanes::kWidth == kLanes) {
+    if (task.staleness != nullptr) {
+      task.staleness->add_tile(s, plan.spec.drift_source);
+    }
+  }
+#endif
   Weights::by_tokens(plan, s, acc);
   const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
   Lanes::for_each_rule(rules, [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {

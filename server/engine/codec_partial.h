@@ -15,7 +15,7 @@
 
 namespace counterweight::server {
 
-// What the sums of a request say about it, so that its
+// Properties of the request that its sums carry, so that its
 // method alone finishes them.
 struct PartialIdentity {
   uint64_t method = 0;  // hash, below 2^53

@@ -28,8 +28,8 @@ std::optional<StepPart> PartOf(const v1::CorrectRequest& request,
                                const Decoded& decoded,
                                const kernels::PartialSums& partial);
 
-// What cw_sums publishes of a step: the request's labels, and sums that are
-// settled. Violations name what it lacks.
+// The publication of cw_sums for a step: the request's labels, and sums that
+// are settled. Violations name what it lacks.
 Result<Publication> PublicationOf(const v1::MergeSumsRequest& request,
                                   const v1::PartialSums& sums);
 

@@ -31,7 +31,8 @@ class MeasuredRun final : public kernels::CorrectRun {
         batch_(batch),
         versions_(versions),
         stop_(std::move(stop)),
-        run_(Begin(corrector, decoded, batch, outputs, stop_, stream)) {}
+        run_(Begin(corrector, decoded, WithVersions(), outputs, stop_,
+                   stream)) {}
 
   void Advance(int64_t rows, bool has_mask) override {
     run_->Advance(rows, has_mask);
@@ -43,7 +44,8 @@ class MeasuredRun final : public kernels::CorrectRun {
 
   kernels::CorrectResult Finish() override {
     kernels::CorrectResult result = run_->Finish();
-    if (result.status == kernels::CorrectStatus::kOk) {
+    if (result.status == kernels::CorrectStatus::kOk &&
+        result.sums.staleness.measured == 0) {
       kernels::MeasureStaleness(decoded_.method.spec, batch_, versions_,
                                 decoded_.tensors.on_device, corrector_, stop_,
                                 &result);
@@ -52,6 +54,13 @@ class MeasuredRun final : public kernels::CorrectRun {
   }
 
  private:
+  // With those that the walk can measure.
+  kernels::Batch WithVersions() const {
+    kernels::Batch batch = batch_;
+    if (!decoded_.tensors.on_device.versions) batch.versions = &versions_;
+    return batch;
+  }
+
   kernels::Corrector* const corrector_;
   const Decoded& decoded_;
   const kernels::Batch batch_;

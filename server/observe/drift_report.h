@@ -27,10 +27,10 @@ struct DriftReport {
   const StepPart* part = nullptr;
 };
 
-// What gauges and page show: a batch, or the step that it is a part of.
+// The subject of gauges and page: a batch, or the step that it is a part of.
 struct ShownBatch {
   std::optional<int64_t> policy_version;
-  // Of a step: its number, and how many parts it has.
+  // For a step, its number and how many parts it has.
   std::optional<int64_t> step;
   int64_t parts = 1;
   const PublishedBatch* batch = nullptr;

@@ -1,4 +1,4 @@
-"""What the sums of a step cost: Step over 64 micro-batches against 64 plain calls, in process.
+"""The cost of the sums of a step: Step over 64 micro-batches against 64 plain calls, in process.
 
     .venv/bin/python tests/benchmark/steps.py
 

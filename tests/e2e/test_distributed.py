@@ -126,7 +126,7 @@ def test_many_vectors_are_merged_on_the_way(
 
 
 class FakeMpi:
-    """What a step uses of an mpi4py communicator, over threads."""
+    """The methods of an mpi4py communicator that a step uses, over threads."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -152,7 +152,7 @@ def test_the_newest_step_is_shown(client: cw.Client, server: ServerProcess) -> N
     points = page(server, "order")["gauges"]
     assert points["counterweight_drift_k3_nats"] == [k3_of(first, third), k3_of(second)]
     assert points["counterweight_drift_step"] == [10, 12]
-    # One of a step before these counts, and shows nowhere.
+    # A batch of step 9 is counted alone: the ring has room for two steps.
     assert k3_after(third, 9) == k3_of(second)
     assert page(server, "order")["gauges"]["counterweight_drift_step"] == [10, 12]
     assert server.count('counterweight_drift_batches_total{run="order"}') == 4

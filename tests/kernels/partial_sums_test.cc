@@ -298,7 +298,7 @@ TEST(PartialSums, LossesThatDivideByTheirOwnCountsAreCounted) {
   EXPECT_EQ(partial.Of(spec, rows).partial.whole[kPartialCoupled], 0.0);
 }
 
-// What an all-reduce carries, without other systems' sums.
+// The numbers of an all-reduce, without other systems' sums.
 TEST(PartialSums, AreSmall) {
   const auto bytes = [](const CorrectionSpec& spec) {
     const PartialSums sums = NoSums(spec, true);

@@ -1660,7 +1660,7 @@ type MergeSumsResponse struct {
 	// Equal for every partition and order of the same rows but for the number of
 	// parts. Of a single vector its canonical form.
 	Sums *PartialSums `protobuf:"bytes,1,opt,name=sums,proto3" json:"sums,omitempty"`
-	// What one request with all rows would have been answered, without tensors;
+	// The answer of one request with all rows, without tensors;
 	// its warnings are those of the method and of its numbers. Absent without
 	// `method`. INVALID_ARGUMENT if the parts' losses do not add up, because each
 	// divided by its own counts.

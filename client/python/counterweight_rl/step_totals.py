@@ -1,4 +1,4 @@
-"""What is made of the sums of a step."""
+"""Totals of a step, made of its sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from counterweight_rl.result import RuleSummary, Staleness
 
 @dataclass(frozen=True)
 class StepTotals:
-    """What one call with all rows of a step would have answered, bit for bit, without arrays.
+    """The answer of one call with all rows of a step, bit for bit, without arrays.
 
     Attributes:
         sums: The sums of all parts.

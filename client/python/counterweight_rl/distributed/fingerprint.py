@@ -1,4 +1,4 @@
-"""What recognizes the rows of a micro-batch."""
+"""Fingerprints of the rows of a micro-batch."""
 
 from __future__ import annotations
 
