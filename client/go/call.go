@@ -76,7 +76,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 func (c *call) readOutputs() []Violation {
 	if !c.outputsGiven {
 		_, isDialect := c.head.GetMethod().GetMethod().(*pb.Method_Dialect)
-		c.head.ComputeLoss = isDialect && c.batch.CurrentLogProbs != nil && c.batch.Advantages != nil
+		c.head.ComputeLoss = isDialect && !c.head.GetOmitLoss() && c.batch.CurrentLogProbs != nil && c.batch.Advantages != nil
 		return nil
 	}
 	if len(c.outputs) == 0 {

@@ -73,6 +73,35 @@ func ExampleInto() {
 	}
 }
 
+// The first pass counts the step, and the second one computes losses that add up.
+func ExampleClient_MetricsOf() {
+	client, err := counterweight.New("localhost:50051")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	method := counterweight.Preset("token_tis_ppo_clip")
+	var parts []*counterweight.PartialSums // of micro-batches, or of ranks
+	for range 2 {
+		part, err := client.Correct(ctx, batch(), method, counterweight.WithPartialSums(), counterweight.WithoutLoss())
+		if err != nil {
+			log.Fatal(err)
+		}
+		parts = append(parts, part.Sums)
+	}
+	sums, err := client.MergeSums(ctx, parts) // or an all-reduce
+	if err != nil {
+		log.Fatal(err)
+	}
+	totals, err := client.MetricsOf(ctx, sums, method)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(totals.Metrics["effective_sample_size"])
+	_ = counterweight.WithGlobalCounts(*totals.Counts) // for the calls that compute losses
+}
+
 func ExampleConfig() {
 	method := counterweight.Config(
 		counterweight.ImportanceWeight(counterweight.RatioOldRollout, counterweight.LevelToken,

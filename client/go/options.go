@@ -23,7 +23,8 @@ const (
 
 // Outputs selects the outputs. Without it: the keep mask, the weights if the method has
 // them, and loss and gradient if it has a loss: a Config or Preset with a PolicyLoss; a
-// Dialect if the batch has CurrentLogProbs and Advantages. The gradient includes the loss.
+// Dialect if the batch has CurrentLogProbs and Advantages. WithoutLoss leaves both out. The gradient
+// includes the loss.
 func Outputs(outputs ...Output) Option {
 	return func(c *call) { c.outputs, c.outputsGiven = outputs, true }
 }
@@ -66,6 +67,12 @@ func PolicyVersion(version int64) Option {
 	return func(c *call) { c.labels().PolicyVersion = &version }
 }
 
+// Step is the optimizer step that the batch is a part of, >= 0: gauges then show the step, the sums
+// of all its batches, of all ranks and micro-batches. Without it they show each batch.
+func Step(step int64) Option {
+	return func(c *call) { c.labels().Step = &step }
+}
+
 // NonFinite decides about a NaN or an infinity where ResponseMask is 1. Without it:
 // NonFiniteReject.
 func NonFinite(policy NonFinitePolicy) Option {
@@ -82,6 +89,19 @@ func Seed(seed uint64) Option {
 // drift, such as later epochs over the same rollouts.
 func WithoutMetrics() Option {
 	return func(c *call) { c.head.OmitMetrics = true }
+}
+
+// WithPartialSums gives the result Sums, to which those of the step's other parts are added; see
+// Client.MergeSums.
+func WithPartialSums() Option {
+	return func(c *call) { c.head.PartialSums = true }
+}
+
+// WithoutLoss leaves the policy loss out: weights, keep mask and drift metrics are those of the whole
+// method, and WithGlobalCounts is not required. For the first pass over a step,
+// before its counts are known. It excludes OutputLoss and OutputGradient.
+func WithoutLoss() Option {
+	return func(c *call) { c.head.OmitLoss = true }
 }
 
 // GlobalCounts are sums over all ranks that share one optimizer step: losses divide by
@@ -105,6 +125,9 @@ type GlobalCounts struct {
 	// WeightSum is the sum over all ranks of the bounded importance weights (LevelSequence,
 	// LevelGeometric: one per sequence), >= 0.
 	WeightSum *float64
+	// WeightMean is the mean over all ranks of the bounded importance weights, > 0, by which
+	// normalized weights are divided: StepTotals.Counts has it. Instead of WeightSum.
+	WeightMean *float64
 	// SelectionScope is required by SurrogateKlCov and SurrogateClipCov.
 	SelectionScope SelectionScope
 }
@@ -114,16 +137,32 @@ func Count[N int64 | float64](number N) *N { return &number }
 
 // WithGlobalCounts gives the counts over all ranks.
 func WithGlobalCounts(counts GlobalCounts) Option {
-	return func(c *call) {
-		c.head.GlobalCounts = &pb.GlobalCounts{
-			NumTokens:        counts.Tokens,
-			NumSequences:     counts.Sequences,
-			NumKeptTokens:    counts.KeptTokens,
-			NumKeptSequences: counts.KeptSequences,
-			NumRanks:         counts.Ranks,
-			WeightSum:        counts.WeightSum,
-			SelectionScope:   counts.SelectionScope,
-		}
+	return func(c *call) { c.head.GlobalCounts = counts.message() }
+}
+
+func (c *GlobalCounts) message() *pb.GlobalCounts {
+	return &pb.GlobalCounts{
+		NumTokens:        c.Tokens,
+		NumSequences:     c.Sequences,
+		NumKeptTokens:    c.KeptTokens,
+		NumKeptSequences: c.KeptSequences,
+		NumRanks:         c.Ranks,
+		WeightSum:        c.WeightSum,
+		WeightMean:       c.WeightMean,
+		SelectionScope:   c.SelectionScope,
+	}
+}
+
+func globalCounts(message *pb.GlobalCounts) GlobalCounts {
+	return GlobalCounts{
+		Tokens:         message.NumTokens,
+		Sequences:      message.NumSequences,
+		KeptTokens:     message.NumKeptTokens,
+		KeptSequences:  message.NumKeptSequences,
+		Ranks:          message.NumRanks,
+		WeightSum:      message.WeightSum,
+		WeightMean:     message.WeightMean,
+		SelectionScope: message.SelectionScope,
 	}
 }
 

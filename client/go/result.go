@@ -56,6 +56,8 @@ type Result struct {
 	// Staleness is the drift by staleness. Nil unless the batch has versions of tokens, and
 	// with WithoutMetrics.
 	Staleness *Staleness
+	// Sums are those of the batch, a part of a step. Nil without WithPartialSums.
+	Sums *PartialSums
 }
 
 // Staleness is the drift of tokens by the age of the policy that sampled them: the option
@@ -157,12 +159,7 @@ func (r *Result) fill(response *wire.Response) {
 		r.Loss, r.HasLoss = *head.Loss, true
 	}
 	r.Metrics = response.Metrics
-	if len(head.GetRules()) > 0 {
-		r.Rules = make([]RuleSummary, len(head.GetRules()))
-		for i, rule := range head.GetRules() {
-			r.Rules[i] = RuleSummary{rule.GetName(), rule.GetDroppedTokens(), rule.GetDroppedSequences()}
-		}
-	}
+	r.Rules = ruleSummaries(head.GetRules())
 	r.NonFiniteTokens = head.GetNonFiniteTokens()
 	r.Warnings = head.GetWarnings()
 	r.RequestID = head.GetRequestId()
@@ -170,4 +167,16 @@ func (r *Result) fill(response *wire.Response) {
 	r.Backend = head.GetBackend()
 	r.Timing = timing(head.GetTiming())
 	r.Staleness = staleness(head.GetStaleness())
+	r.Sums = partialSums(head.GetSums())
+}
+
+func ruleSummaries(rules []*pb.RuleSummary) []RuleSummary {
+	if len(rules) == 0 {
+		return nil
+	}
+	summaries := make([]RuleSummary, len(rules))
+	for i, rule := range rules {
+		summaries[i] = RuleSummary{rule.GetName(), rule.GetDroppedTokens(), rule.GetDroppedSequences()}
+	}
+	return summaries
 }

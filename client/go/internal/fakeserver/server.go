@@ -20,6 +20,7 @@ type Server struct {
 	OnCorrect func(context.Context, *pb.CorrectRequest) (*pb.CorrectResponse, error)
 	OnStream  func(pb.CorrectionService_CorrectStreamServer) error
 	OnInfo    func() (*pb.GetServerInfoResponse, error)
+	OnMerge   func(*pb.MergeSumsRequest) (*pb.MergeSumsResponse, error)
 
 	mutex    sync.Mutex
 	requests []*pb.CorrectRequest
@@ -102,4 +103,13 @@ func (s *Server) GetServerInfo(ctx context.Context, request *pb.GetServerInfoReq
 		return s.UnimplementedCorrectionServiceServer.GetServerInfo(ctx, request)
 	}
 	return s.OnInfo()
+}
+
+// MergeSums implements the service.
+func (s *Server) MergeSums(ctx context.Context, request *pb.MergeSumsRequest) (*pb.MergeSumsResponse, error) {
+	s.seen(ctx, nil)
+	if s.OnMerge == nil {
+		return s.UnimplementedCorrectionServiceServer.MergeSums(ctx, request)
+	}
+	return s.OnMerge(request)
 }
