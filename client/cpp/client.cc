@@ -389,6 +389,21 @@ Status Client::ListMethods(v1::ListMethodsResponse* methods,
                               call_options);
 }
 
+Status Client::MergeSums(const v1::MergeSumsRequest& request,
+                         v1::MergeSumsResponse* response,
+                         const CallOptions& call_options) {
+  Status status =
+      implementation_->Ask("MergeSums", request, response, call_options);
+  if (!status.ok()) return status;
+  const char* const missing = !response->has_sums() ? "sums"
+                              : request.has_method() && !response->has_answer()
+                                  ? "metrics"
+                                  : nullptr;
+  if (missing == nullptr) return status;
+  return {.code = StatusCode::kInternal,
+          .message = std::string("the server's answer has no ") + missing};
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
 }

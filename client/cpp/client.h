@@ -74,6 +74,15 @@ class Client {
   Status ListMethods(v1::ListMethodsResponse* methods,
                      const CallOptions& call_options = {});
 
+  // Adds the sums of a step's parts, CorrectResponse.sums of requests with
+  // partial_sums, or what an all-reduce made of them, and with a method
+  // finishes them: metrics, rules and loss are those of one request with all
+  // rows, bit for bit. Retries as Correct does. kUnimplemented: the server is
+  // without the feature "partial_sums".
+  Status MergeSums(const v1::MergeSumsRequest& request,
+                   v1::MergeSumsResponse* response,
+                   const CallOptions& call_options = {});
+
   // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
   // Access::kInput and outputs of Access::kOutput may lie anywhere in them
   // (elements aligned) and are not copied by kSharedMemory. Other transports

@@ -49,6 +49,14 @@ grpc::Status FakeService::GetServerInfo(
   return grpc::Status::OK;
 }
 
+grpc::Status FakeService::MergeSums(grpc::ServerContext* /*context*/,
+                                    const v1::MergeSumsRequest* request,
+                                    v1::MergeSumsResponse* response) {
+  ++calls_;
+  if (on_merge == nullptr) return {grpc::UNIMPLEMENTED, ""};
+  return on_merge(*request, response);
+}
+
 grpc::Status StatusWith(grpc::StatusCode code, const std::string& message,
                         const google::protobuf::Message& detail) {
   google::rpc::Status status;

@@ -30,6 +30,10 @@ class FakeService final : public v1::CorrectionService::Service {
                              v1::CorrectResponse*)>
       on_correct;
   std::function<grpc::Status(grpc::ServerContext*, Stream*)> on_stream;
+  // Null: the server is without the RPC.
+  std::function<grpc::Status(const v1::MergeSumsRequest&,
+                             v1::MergeSumsResponse*)>
+      on_merge;
   v1::GetServerInfoResponse info;
 
  private:
@@ -41,6 +45,9 @@ class FakeService final : public v1::CorrectionService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest* request,
                              v1::GetServerInfoResponse* response) override;
+  grpc::Status MergeSums(grpc::ServerContext* context,
+                         const v1::MergeSumsRequest* request,
+                         v1::MergeSumsResponse* response) override;
 
   std::atomic<int> calls_{0};
   std::string target_;

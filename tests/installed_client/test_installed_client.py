@@ -97,6 +97,10 @@ def test_found_by_cmake(
     run("cmake", "--build", tmp_path, "--parallel", 2)
     for program in ("correct", "correct_static"):
         assert answer(tmp_path / program, server, libraries(prefix)) == ANSWER
+    # Its parts have the metrics of one call: five tokens, two parts, and a part that is refused.
+    step = answer(tmp_path / "step", server, libraries(prefix))
+    assert step[:4] == ["same", "5", "5", "2"]
+    assert step[4:] == ["parts[1].sums", "labels.step", "global_counts.weight_mean"]
 
 
 def test_found_by_pkg_config(

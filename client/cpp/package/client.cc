@@ -80,6 +80,31 @@ Status Client::ListMethods(std::vector<MethodInfo>* methods,
   return status;
 }
 
+Status Client::MergeSums(std::span<const PartialSums> parts, PartialSums* sums,
+                         const CallOptions& call_options) {
+  v1::MergeSumsRequest request;
+  for (const PartialSums& part : parts) Convert(part, request.add_parts());
+  v1::MergeSumsResponse response;
+  Status status =
+      implementation_->client.MergeSums(request, &response, call_options);
+  if (status.ok()) Convert(response.sums(), sums);
+  return status;
+}
+
+Status Client::MetricsOf(const PartialSums& sums, const Method& method,
+                         StepTotals* totals, const CallOptions& call_options) {
+  v1::MergeSumsRequest request;
+  Convert(sums, request.add_parts());
+  if (!request.mutable_method()->ParseFromString(method.message_)) {
+    return client::InvalidArgument({{"method", "is damaged"}});
+  }
+  v1::MergeSumsResponse response;
+  Status status =
+      implementation_->client.MergeSums(request, &response, call_options);
+  if (status.ok()) Convert(response, totals);
+  return status;
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->client.Allocate(bytes, access, buffer);
 }

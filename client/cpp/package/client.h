@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,20 @@ class Client {
   // The methods that Method::Preset names, in the table's order.
   Status ListMethods(std::vector<MethodInfo>* methods,
                      const CallOptions& call_options = {});
+  // Adds the sums of parts of a step: Result::sums of calls with one method and
+  // the same options, or what an all-reduce made of them. Whatever the
+  // partition and order of the same rows, the result is the same but for the
+  // number of parts. A message takes 32 parts of 8 KiB; more are merged in
+  // groups. kInvalidArgument: the parts do not add up. kUnimplemented: the
+  // server is without the feature "partial_sums".
+  Status MergeSums(std::span<const PartialSums> parts, PartialSums* sums,
+                   const CallOptions& call_options = {});
+  // Returns the answer that one Correct with all rows of a step would have,
+  // without tensors. `sums`: those of the step; `method`: that of its calls.
+  // kInvalidArgument: they are not of each other, or the losses do not add up,
+  // because each divided by its own counts.
+  Status MetricsOf(const PartialSums& sums, const Method& method,
+                   StepTotals* totals, const CallOptions& call_options = {});
   // Memory that the server can map, so that its bytes are not copied.
   Status Allocate(size_t bytes, Access access, SharedBuffer* buffer);
   // Keeps the allocation around `data`, memory of a CUDA device, open at the

@@ -41,6 +41,7 @@ void ConvertCounts(const GlobalCounts& from, v1::CorrectRequest* to) {
   }
   if (from.num_ranks) counts.set_num_ranks(*from.num_ranks);
   if (from.weight_sum) counts.set_weight_sum(*from.weight_sum);
+  if (from.weight_mean) counts.set_weight_mean(*from.weight_mean);
   counts.set_selection_scope(
       static_cast<v1::SelectionScope>(from.selection_scope));
   if (counts.ByteSizeLong() > 0)
@@ -53,6 +54,7 @@ void ConvertLabels(const Request& from, v1::CorrectRequest* to) {
   if (from.policy_version) {
     to->mutable_labels()->set_policy_version(*from.policy_version);
   }
+  if (from.step) to->mutable_labels()->set_step(*from.step);
 }
 
 void ConvertSpans(const Request& from, v1::CorrectRequest* to) {
@@ -81,9 +83,41 @@ Staleness Converted(const v1::StalenessSummary& from) {
   return to;
 }
 
+GlobalCounts Converted(const v1::GlobalCounts& from) {
+  GlobalCounts to;
+  if (from.has_num_tokens()) to.num_tokens = from.num_tokens();
+  if (from.has_num_sequences()) to.num_sequences = from.num_sequences();
+  if (from.has_num_kept_tokens()) to.num_kept_tokens = from.num_kept_tokens();
+  if (from.has_num_kept_sequences()) {
+    to.num_kept_sequences = from.num_kept_sequences();
+  }
+  if (from.has_num_ranks()) to.num_ranks = from.num_ranks();
+  if (from.has_weight_sum()) to.weight_sum = from.weight_sum();
+  if (from.has_weight_mean()) to.weight_mean = from.weight_mean();
+  to.selection_scope = static_cast<SelectionScope>(from.selection_scope());
+  return to;
+}
+
 template <typename Strings>
 std::vector<std::string> Copied(const Strings& strings) {
   return {strings.begin(), strings.end()};
+}
+
+// The members that a Result and StepTotals have.
+template <typename Answer>
+void ConvertNumbers(const v1::CorrectResponse& from, Answer* to) {
+  to->loss.reset();
+  if (from.has_loss()) to->loss = from.loss();
+  to->metrics = {from.metrics().begin(), from.metrics().end()};
+  to->rules.clear();
+  for (const v1::RuleSummary& rule : from.rules()) {
+    to->rules.push_back(
+        {rule.name(), rule.dropped_tokens(), rule.dropped_sequences()});
+  }
+  to->staleness.reset();
+  if (from.has_staleness()) to->staleness = Converted(from.staleness());
+  to->non_finite_tokens = from.non_finite_tokens();
+  to->warnings = Copied(from.warnings());
 }
 
 }  // namespace
@@ -124,6 +158,8 @@ void Convert(const Request& from, client::Request* to) {
   header.set_request_id(from.request_id);
   header.set_compute_loss(from.compute_loss);
   header.set_omit_metrics(from.omit_metrics);
+  header.set_partial_sums(from.partial_sums);
+  header.set_omit_loss(from.omit_loss);
   header.set_non_finite_policy(
       static_cast<v1::NonFinitePolicy>(from.non_finite));
   if (from.seed) header.set_seed(*from.seed);
@@ -151,18 +187,9 @@ void Convert(const client::Response& from, Result* to) {
                            static_cast<DType>(output.dtype), output.data,
                            output.bytes});
   }
-  to->loss.reset();
-  if (message.has_loss()) to->loss = message.loss();
-  to->metrics = {message.metrics().begin(), message.metrics().end()};
-  to->rules.clear();
-  for (const v1::RuleSummary& rule : message.rules()) {
-    to->rules.push_back(
-        {rule.name(), rule.dropped_tokens(), rule.dropped_sequences()});
-  }
-  to->staleness.reset();
-  if (message.has_staleness()) to->staleness = Converted(message.staleness());
-  to->non_finite_tokens = message.non_finite_tokens();
-  to->warnings = Copied(message.warnings());
+  ConvertNumbers(message, to);
+  to->sums.reset();
+  if (message.has_sums()) Convert(message.sums(), &to->sums.emplace());
   to->request_id = message.request_id();
   to->numerics_version = message.numerics_version();
   to->backend = message.backend();
@@ -172,6 +199,24 @@ void Convert(const client::Response& from, Result* to) {
                 timing.receive_seconds()};
   to->transport = from.transport;
   to->attempts = from.attempts;
+}
+
+void Convert(const PartialSums& from, v1::PartialSums* to) {
+  to->mutable_sums()->Assign(from.sums.begin(), from.sums.end());
+  to->mutable_maxima()->Assign(from.maxima.begin(), from.maxima.end());
+}
+
+void Convert(const v1::PartialSums& from, PartialSums* to) {
+  to->sums.assign(from.sums().begin(), from.sums().end());
+  to->maxima.assign(from.maxima().begin(), from.maxima().end());
+}
+
+void Convert(const v1::MergeSumsResponse& from, StepTotals* to) {
+  Convert(from.sums(), &to->sums);
+  ConvertNumbers(from.answer(), to);
+  to->counts.reset();
+  if (from.has_counts()) to->counts = Converted(from.counts());
+  to->counts_refusal = from.counts_refusal();
 }
 
 void Convert(const v1::GetServerInfoResponse& from, ServerInfo* to) {

@@ -14,6 +14,9 @@ namespace counterweight {
 // Everything but the method.
 void Convert(const Request& from, client::Request* to);
 void Convert(const client::Response& from, Result* to);
+void Convert(const PartialSums& from, v1::PartialSums* to);
+void Convert(const v1::PartialSums& from, PartialSums* to);
+void Convert(const v1::MergeSumsResponse& from, StepTotals* to);
 void Convert(const v1::GetServerInfoResponse& from, ServerInfo* to);
 void Convert(const v1::ListMethodsResponse& from, std::vector<MethodInfo>* to);
 

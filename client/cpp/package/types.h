@@ -129,6 +129,8 @@ struct GlobalCounts {
   std::optional<int64_t> num_kept_sequences;
   std::optional<int64_t> num_ranks;
   std::optional<double> weight_sum;
+  // Instead of weight_sum; StepTotals::counts has it.
+  std::optional<double> weight_mean;
   SelectionScope selection_scope = SelectionScope::kUnspecified;
 };
 
@@ -150,13 +152,22 @@ struct Request {
   bool compute_loss = false;
   // Leaves metrics and rules out, and publishes no drift.
   bool omit_metrics = false;
+  // Returns Result::sums: the batch is a part of a step.
+  bool partial_sums = false;
+  // Leaves the method's loss and gradient out, and needs no global_counts: for
+  // the first pass over a step, before its counts are known.
+  bool omit_loss = false;
   NonFinite non_finite = NonFinite::kReject;
   // Empty: the client makes one.
   std::string request_id;
-  // Labels: the training run, the worker, the policy's version; may be absent.
+  // Labels: the training run, the worker, the policy's version, the step; may
+  // be absent.
   std::string run;
   std::string replica;
   std::optional<int64_t> policy_version;
+  // Optimizer step that the batch is a part of, >= 0: gauges show the step
+  // instead of each batch.
+  std::optional<int64_t> step;
   std::optional<uint64_t> seed;
   GlobalCounts global_counts;
   // Group of each sequence, or empty.
@@ -207,6 +218,16 @@ struct Staleness {
   int64_t max = 0;
 };
 
+// The sums of a part of a step, before they are rounded. Those of several parts
+// add up, in any order and grouping and without an error, to those of one batch
+// with all rows: number by number, as an all-reduce of SUM and one of MAX do,
+// of 8192 vectors at most. Lengths depend on the method and on whether tokens
+// have versions; together they are at most 8 KiB with up to three rules.
+struct PartialSums {
+  std::vector<double> sums;    // numbers that add up
+  std::vector<double> maxima;  // the largest of each number counts
+};
+
 // Effect of one rejection rule.
 struct RuleSummary {
   std::string name;
@@ -232,6 +253,8 @@ struct Result {
   std::vector<RuleSummary> rules;
   // Absent unless the request has versions of tokens, and if omit_metrics.
   std::optional<Staleness> staleness;
+  // Absent unless the request has partial_sums.
+  std::optional<PartialSums> sums;
   int64_t non_finite_tokens = 0;
   std::vector<std::string> warnings;
   std::string request_id;
@@ -249,6 +272,25 @@ struct Result {
   friend class Client;
   struct Memory;
   std::shared_ptr<Memory> memory_;
+};
+
+// The answer that one call with all rows of a step would have, bit for bit and
+// without tensors; members of Result are as there.
+struct StepTotals {
+  PartialSums sums;  // of all parts
+  std::optional<double> loss;
+  std::map<std::string, double> metrics;
+  std::vector<RuleSummary> rules;
+  std::optional<Staleness> staleness;
+  int64_t non_finite_tokens = 0;
+  // But for those about tensors that the method does not read.
+  std::vector<std::string> warnings;
+  // Those that the method reads, for Request::global_counts of the calls that
+  // compute the step's losses. Absent if it reads none.
+  std::optional<GlobalCounts> counts;
+  // Why the method's loss cannot divide by the counts of a step; empty if it
+  // can, or has none.
+  std::string counts_refusal;
 };
 
 // The server's identity.
