@@ -1,7 +1,8 @@
 // Messages of any kind at libcounterweight's border.
 //
-// Input: a byte of choices (1: JSON, 2: validate alone, 4: no memory by us),
-// the bytes of a tensor's element that data repeats, a CorrectRequest.
+// Input: a byte of choices (1: JSON, 2: validate alone, 4: no memory by us, 8:
+// merge), the bytes of a tensor's element that data repeats, a CorrectRequest
+// or MergeSumsRequest.
 //
 // Checks: every call returns one of its codes with a sentence; a message that
 // cw_validate refuses is not corrected; a prepared call answers and refuses as
@@ -27,6 +28,7 @@ constexpr size_t kMaxTensorBytes = 16384;
 constexpr uint8_t kJson = 1;
 constexpr uint8_t kValidate = 2;
 constexpr uint8_t kOwnMemory = 4;
+constexpr uint8_t kMerge = 8;
 
 cw_handle* Handle() {
   static cw_handle* const handle = [] {
@@ -162,11 +164,24 @@ void CheckPrepared(const cw_request& request, int expected,
   cw_discard(plan);
 }
 
+// The parts of a step.
+void CheckMerge(const std::string& message, int32_t format) {
+  cw_answer* answer = nullptr;
+  const int code =
+      cw_merge(Handle(), {message.data(), message.size()}, format, &answer);
+  CheckError(code);
+  if (code == CW_OK) CheckAnswer(answer, /*is_sized=*/true);
+  cw_free(answer);
+}
+
 void CheckMessage(Input input) {
   const uint8_t choices = input.TakeByte();
   const uint8_t element = input.TakeByte();
   const bool is_json = (choices & kJson) != 0;
   const std::string message = input.TakeRest();
+  if ((choices & kMerge) != 0) {
+    return CheckMerge(message, is_json ? CW_JSON : CW_PROTOBUF);
+  }
   std::vector<cw_bytes> tensors;
   const std::vector<Memory> memory =
       MakeTensors(message, is_json, element, &tensors);

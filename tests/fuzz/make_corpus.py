@@ -15,8 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import counterweight_rl as cw
+import numpy as np
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service
 from counterweight_rl._gen.counterweight.v1 import method_pb2 as method
+from counterweight_rl._gen.counterweight.v1 import sums_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2 as tensor
 from google.protobuf import json_format
 
@@ -326,6 +329,56 @@ def write_messages() -> None:
     write("c_abi", "deep", b"\x01\x00" + b'{"method":{"dialect":{"block":' + b'{"a":' * 300)
 
 
+def part(method: str, first: int, *, metrics: bool = False) -> sums_pb2.PartialSums:
+    """The sums of two rows of three tokens."""
+    numbers = np.array(NUMBERS, np.float32).reshape(2, 3)
+    with cw.Client("local:?threads=1") as client:
+        result = client.correct(
+            rollout_log_probs=numbers,
+            old_log_probs=numbers - np.float32(first / 8),
+            current_log_probs=numbers,
+            advantages=-numbers,
+            response_mask=np.array(((1, 1, 0), (1, 1, 1)), np.uint8),
+            method=method,
+            metrics=metrics,
+            partial_sums=True,
+            omit_loss=True,
+        )
+    assert result.sums is not None
+    return sums_pb2.PartialSums(sums=result.sums.sums, maxima=result.sums.maxima)
+
+
+def write_merges() -> None:
+    """Seeds of `merge`, and of `c_abi`: parts that add up, and some that do not."""
+    small, drops = "token_tis", "geo_rs_token_tis_ppo_clip"
+    for name, methods, metrics in (
+        ("one", (small,), False),
+        ("three", (small, small, small), False),
+        ("loss", (drops, drops), False),
+        ("two_methods", (small, drops), False),
+        ("metrics", (small,), True),
+        ("metrics_of_two", (drops, drops), True),
+    ):
+        made = service.MergeSumsRequest()
+        for index, each in enumerate(methods):
+            made.parts.append(part(each, index, metrics=metrics))
+        write("merge", f"{name}_without_method", made.SerializeToString())
+        made.method.preset.name = methods[0]
+        write("merge", name, made.SerializeToString())
+        write("c_abi", f"merge_{name}", b"\x08\x00" + made.SerializeToString())
+    write("c_abi", "merge_json", b"\x09\x00" + json_format.MessageToJson(made).encode())
+    made.parts[1].sums[1] = -1
+    write("merge", "negative_count", made.SerializeToString())
+    made.parts[1].sums[1] = 1
+    made.parts[1].sums[40] = math.inf
+    made.parts[0].sums[41] = math.nan
+    made.parts[0].maxima[-1] = math.nan
+    write("merge", "not_finite", made.SerializeToString())
+    del made.parts[1].sums[-1]
+    write("merge", "short", made.SerializeToString())
+    write("merge", "no_sums", service.MergeSumsRequest(parts=[{}]).SerializeToString())
+
+
 def write_words() -> None:
     """Writes a dictionary of the words of methods, presets and blocks."""
     words = set(presets()) | set(DIALECTS)
@@ -350,6 +403,7 @@ def main() -> None:
     write_texts()
     write_publications()
     write_messages()
+    write_merges()
     write_words()
 
 

@@ -100,7 +100,7 @@ void MessageMutator::MutateSingular(Message* message, const Field* field) {
   }
 }
 
-// The contract's repeated fields are messages, enums, integers.
+// The contract's repeated fields are messages, enums, integers, doubles.
 void MessageMutator::SetElement(Message* message, const Field* field,
                                 int index) {
   const Reflection& reflection = *message->GetReflection();
@@ -109,6 +109,8 @@ void MessageMutator::SetElement(Message* message, const Field* field,
   } else if (field->cpp_type() == Field::CPPTYPE_INT64) {
     reflection.SetRepeatedInt64(message, field, index,
                                 static_cast<int64_t>(AnyInteger()));
+  } else if (field->cpp_type() == Field::CPPTYPE_DOUBLE) {
+    reflection.SetRepeatedDouble(message, field, index, AnyDouble());
   } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
     Mutate(reflection.MutableRepeatedMessage(message, field, index));
   }
@@ -120,6 +122,8 @@ void MessageMutator::Add(Message* message, const Field* field) {
     reflection.AddEnumValue(message, field, AnyEnum(field));
   } else if (field->cpp_type() == Field::CPPTYPE_INT64) {
     reflection.AddInt64(message, field, static_cast<int64_t>(AnyInteger()));
+  } else if (field->cpp_type() == Field::CPPTYPE_DOUBLE) {
+    reflection.AddDouble(message, field, AnyDouble());
   } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
     Mutate(reflection.AddMessage(message, field));
   }
