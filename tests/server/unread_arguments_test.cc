@@ -141,6 +141,8 @@ std::vector<Argument> CountArguments() {
        beside([](auto* request) { Counts(request)->set_num_ranks(2); })},
       {"weight_sum",
        beside([](auto* request) { Counts(request)->set_weight_sum(33.0); })},
+      {"weight_mean",
+       beside([](auto* request) { Counts(request)->set_weight_mean(0.7); })},
       {"selection_scope", beside([](auto* request) {
          Counts(request)->set_selection_scope(v1::SELECTION_SCOPE_CALL);
        })},
@@ -182,6 +184,15 @@ std::vector<Argument> RequestArguments() {
        {[](auto* request) { request->set_compute_loss(true); }}},
       {"omit_metrics",
        {[](auto* request) { request->set_omit_metrics(true); }}},
+      {"partial_sums",
+       {[](auto* request) { request->set_partial_sums(true); }}},
+      // A method that needs counts needs none without its loss.
+      {"omit_loss",
+       {[](auto* request) { request->set_omit_loss(true); },
+        [](auto* request) {
+          request->set_omit_loss(true);
+          request->clear_global_counts();
+        }}},
       {"row_divisors", {[](auto* request) {
          for (const int divisor : {9, 8, 7, 6}) {
            request->add_row_divisors(divisor);
@@ -286,10 +297,12 @@ void ExpectTheLaw(const std::string& method, const Change& choose) {
                 (argument.is_tensor && Warns(answer, argument));
     }
     const v1::CorrectResponse answer = AnswerOf(base).response;
-    // The loss is there, and metrics are absent, without the argument too.
+    // The loss is there, and metrics or the loss are absent, without the
+    // argument too.
     is_read = is_read ||
               (argument.name == "compute_loss" && answer.has_loss()) ||
-              (argument.name == "omit_metrics" && answer.metrics().empty());
+              (argument.name == "omit_metrics" && answer.metrics().empty()) ||
+              (argument.name == "omit_loss" && !answer.has_loss());
     EXPECT_TRUE(is_read || IsException(method, argument.name))
         << method << ": " << argument.name;
   }
