@@ -147,3 +147,79 @@ def test_staleness_is_the_same_everywhere(build: pathlib.Path, sockets: pathlib.
         "9-None": int((known & (stale >= 9)).sum()),
     }
     assert tensor["staleness"]["unknown_tokens"] == int((mask & (versions < 0)).sum())
+
+
+def drawn(rows: np.ndarray[Any, Any], length: int) -> dict[str, Any]:
+    """Rows by number, of sizes at which the order of addition would matter; every fifth is empty."""
+    inputs = {}
+    generators = [np.random.default_rng(int(row)) for row in rows]
+    spread = [10.0 ** each.uniform(-6, 1, length) for each in generators]
+    rollout = [-each.exponential(1, length) for each in generators]
+    noises = {
+        "OLD_LOG_PROBS": 1.0,
+        "CURRENT_LOG_PROBS": 0.1,
+    }
+    arrays = {"ROLLOUT_LOG_PROBS": rollout}
+    for name, size in noises.items():
+        arrays[name] = [
+            np.minimum(r + size * s * each.normal(size=length), 0)
+            for r, s, each in zip(rollout, spread, generators, strict=True)
+        ]
+    arrays["ADVANTAGES"] = [each.normal(size=length) for each in generators]
+    mask = [
+        (each.random(length) < 0.9) & (row % 5 > 0)
+        for row, each in zip(rows, generators, strict=True)
+    ]
+    for name, values in arrays.items():
+        inputs[name] = base64.b64encode(np.array(values, np.float32).tobytes()).decode()
+    inputs["RESPONSE_MASK"] = base64.b64encode(np.array(mask, np.uint8).tobytes()).decode()
+    return {"sequences": len(rows), "length": length, "inputs": inputs}
+
+
+def test_parts_of_a_step_are_one_batch_everywhere(
+    build: pathlib.Path, sockets: pathlib.Path
+) -> None:
+    length = 37
+    rows = np.random.default_rng(1).permutation(17)
+    parts = [drawn(part, length) for part in (rows[:11], rows[11:16], rows[16:])]
+    asked: list[dict[str, Any]] = [
+        {"method": {"preset": "token_tis"}},
+        {"method": {"preset": "geo_rs_token_tis_ppo_clip"}, "omit_loss": True},
+        {
+            "method": {
+                "dialect": "verl",
+                "release": "0.9.1",
+                "block": {"rollout_is": "token", "rollout_is_threshold": 2.0},
+            }
+        },
+    ]
+    whole = drawn(np.arange(17), length)
+    calls = [
+        call
+        for each in asked
+        for call in (
+            {**each, "batch": whole, "partial_sums": True},
+            {**each, "do": "step", "parts": parts},
+        )
+    ]
+    calls.append({**asked[0], "do": "step", "parts": parts[:0]})
+    reports = answers(calls, build, sockets)
+    assert_the_same(reports, [str(index) for index in range(len(calls))])
+    for batch, step in zip(reports[0][0:6:2], reports[0][1:6:2], strict=True):
+        number_of_parts = 1
+        assert step["sums"]["maxima"] == batch["sums"]["maxima"]
+        differ = [
+            index
+            for index, (a, b) in enumerate(
+                zip(step["sums"]["sums"], batch["sums"]["sums"], strict=True)
+            )
+            if a != b
+        ]
+        assert differ == [number_of_parts]
+        for name in ("metrics", "loss", "rules", "staleness", "non_finite_tokens"):
+            assert step[name] == batch[name], name
+    # The losses of the second pass divide by it; verl's by the kept tokens, which are all.
+    tokens = sum(base64.b64decode(whole["inputs"]["RESPONSE_MASK"]))
+    counts = [None, {"num_tokens": tokens}, {"num_kept_tokens": tokens}]
+    assert [step["counts"] for step in reports[0][1:6:2]] == counts
+    assert reports[0][6]["violations"][0][0] == "parts"

@@ -129,6 +129,12 @@ client::Status ReadBatch(const json& call, Batch* batch) {
   if (call.contains("policy_version")) {
     header.mutable_labels()->set_policy_version(call["policy_version"]);
   }
+  if (call.contains("step")) {
+    header.mutable_labels()->set_step(call["step"]);
+  }
+  header.set_partial_sums(
+      call.value("partial_sums", call.value("do", "") == "step"));
+  header.set_omit_loss(call.value("omit_loss", false));
   const json method = call.value("method", json{{"preset", "token_tis"}});
   if (method.contains("preset")) {
     *header.mutable_method() = client::Preset(
@@ -154,6 +160,61 @@ json Report(const v1::StalenessSummary& summary) {
           {"max", summary.max()}};
 }
 
+json Report(const v1::PartialSums& message) {
+  const auto hexadecimal = [](const auto& numbers) {
+    json texts = json::array();
+    for (const double number : numbers) texts.push_back(Hex(number));
+    return texts;
+  };
+  return {{"sums", hexadecimal(message.sums())},
+          {"maxima", hexadecimal(message.maxima())}};
+}
+
+json Report(const v1::GlobalCounts& message) {
+  json counts = json::object();
+  const auto* const reflection = message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    json& count = counts[field->name()];
+    if (field->cpp_type() == field->CPPTYPE_DOUBLE) {
+      count = Hex(reflection->GetDouble(message, field));
+    } else {
+      count = reflection->GetInt64(message, field);
+    }
+  }
+  return counts;
+}
+
+// The members that reports of a batch and of a step share.
+json Numbers(const v1::CorrectResponse& message, const v1::PartialSums* sums) {
+  json metrics = json::object();
+  for (const auto& [name, value] : message.metrics())
+    metrics[name] = Hex(value);
+  json rules = json::array();
+  for (const v1::RuleSummary& rule : message.rules()) {
+    rules.push_back(
+        {rule.name(), rule.dropped_tokens(), rule.dropped_sequences()});
+  }
+  return {{"ok", true},
+          {"loss", message.has_loss() ? json(Hex(message.loss())) : json()},
+          {"metrics", metrics},
+          {"rules", rules},
+          {"staleness",
+           message.has_staleness() ? Report(message.staleness()) : json()},
+          {"sums", sums == nullptr ? json() : Report(*sums)},
+          {"non_finite_tokens", message.non_finite_tokens()},
+          {"warnings", std::vector<std::string>(message.warnings().begin(),
+                                                message.warnings().end())}};
+}
+
+json Report(const v1::MergeSumsResponse& totals) {
+  json report = Numbers(totals.answer(), &totals.sums());
+  report["counts"] = totals.has_counts() ? Report(totals.counts()) : json();
+  report["counts_refusal"] = totals.counts_refusal();
+  return report;
+}
+
 json Report(const client::Response& response) {
   const v1::CorrectResponse& message = response.message;
   json outputs = json::object();
@@ -165,28 +226,14 @@ json Report(const client::Response& response) {
     entry["base64"] = absl::Base64Escape(
         {reinterpret_cast<const char*>(output.data), output.bytes});
   }
-  json metrics = json::object();
-  for (const auto& [name, value] : message.metrics())
-    metrics[name] = Hex(value);
-  json rules = json::array();
-  for (const v1::RuleSummary& rule : message.rules()) {
-    rules.push_back(
-        {rule.name(), rule.dropped_tokens(), rule.dropped_sequences()});
-  }
-  return {{"ok", true},
-          {"request_id", message.request_id()},
-          {"numerics_version", message.numerics_version()},
-          {"outputs", outputs},
-          {"loss", message.has_loss() ? json(Hex(message.loss())) : json()},
-          {"metrics", metrics},
-          {"rules", rules},
-          {"staleness",
-           message.has_staleness() ? Report(message.staleness()) : json()},
-          {"non_finite_tokens", message.non_finite_tokens()},
-          {"warnings", std::vector<std::string>(message.warnings().begin(),
-                                                message.warnings().end())},
-          {"compute_seconds", message.timing().compute_seconds()},
-          {"receive_seconds", message.timing().receive_seconds()}};
+  json report =
+      Numbers(message, message.has_sums() ? &message.sums() : nullptr);
+  report["request_id"] = message.request_id();
+  report["numerics_version"] = message.numerics_version();
+  report["outputs"] = outputs;
+  report["compute_seconds"] = message.timing().compute_seconds();
+  report["receive_seconds"] = message.timing().receive_seconds();
+  return report;
 }
 
 json Report(const client::Status& status) {

@@ -24,6 +24,9 @@ client::Status ReadBatch(const json& call, Batch* batch);
 // Reports the answer of a Correct.
 json Report(const client::Response& response);
 
+// Reports what the sums of a step were finished to.
+json Report(const v1::MergeSumsResponse& totals);
+
 // Reports an error.
 json Report(const client::Status& status);
 

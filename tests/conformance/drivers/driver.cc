@@ -53,6 +53,33 @@ json Correct(const json& call, const client::CallOptions& options,
   return status.ok() ? Report(response) : Report(status);
 }
 
+// Corrects the parts of a step, adds up their sums and finishes them.
+json Step(const json& call, const client::CallOptions& options,
+          client::Client* client) {
+  v1::MergeSumsRequest merge;
+  v1::MergeSumsRequest last;
+  client::Status status;
+  for (const json& about : call["parts"]) {
+    json part = call;
+    part["batch"] = about;
+    Batch batch;
+    status = ReadBatch(part, &batch);
+    client::Response response;
+    if (status.ok()) {
+      status = client->Correct(batch.request, &response, options);
+    }
+    if (!status.ok()) return Report(status);
+    *merge.add_parts() = response.message.sums();
+    *last.mutable_method() = batch.request.header.method();
+  }
+  v1::MergeSumsResponse totals;
+  status = client->MergeSums(merge, &totals, options);
+  if (!status.ok()) return Report(status);
+  *last.add_parts() = totals.sums();
+  status = client->MergeSums(last, &totals, options);
+  return status.ok() ? Report(totals) : Report(status);
+}
+
 json Call(const json& call, client::Client* client) {
   if (call.contains("after")) {
     std::this_thread::sleep_for(Milliseconds(call["after"]));
@@ -82,6 +109,8 @@ json Call(const json& call, client::Client* client) {
   json report;
   if (what == "correct") {
     report = Correct(call, options, client);
+  } else if (what == "step") {
+    report = Step(call, options, client);
   } else if (what == "server_info") {
     v1::GetServerInfoResponse info;
     const client::Status status = client->GetServerInfo(&info, options);

@@ -97,8 +97,17 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
     asked["outputs"] = outputs or None
     asked["request_id"] = call.get("request_id")
     asked["policy_version"] = call.get("policy_version")
+    if "step" in call:
+        asked["step"] = call["step"]
+    asked["partial_sums"] = call.get("partial_sums", call.get("do") == "step")
+    asked["omit_loss"] = call.get("omit_loss", False)
     asked["timeout"] = call.get("timeout")
     return asked
+
+
+def parts(call: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the arguments of ``correct`` for each part of a step."""
+    return [arguments({**call, "batch": batch}) for batch in call["parts"]]
 
 
 def hexadecimal(value: float) -> str:
@@ -119,6 +128,44 @@ def staleness(summary: cw.Staleness | None) -> dict[str, Any] | None:
     }
 
 
+def sums(made: cw.PartialSums | None) -> dict[str, Any] | None:
+    if made is None:
+        return None
+    return {
+        "sums": [hexadecimal(number) for number in made.sums],
+        "maxima": [hexadecimal(number) for number in made.maxima],
+    }
+
+
+def counts(made: cw.GlobalCounts | None) -> dict[str, Any] | None:
+    if made is None:
+        return None
+    return {
+        name: hexadecimal(value) if name.startswith("weight_") else value
+        for name, value in vars(made).items()
+        if value is not None
+    }
+
+
+def numbers(made: cw.Result[Any] | cw.StepTotals) -> dict[str, Any]:
+    """Returns the members that reports of a batch and of a step share."""
+    return {
+        "ok": True,
+        "loss": None if made.loss is None else hexadecimal(made.loss),
+        "metrics": {name: hexadecimal(value) for name, value in made.metrics.items()},
+        "rules": [[r.name, r.dropped_tokens, r.dropped_sequences] for r in made.rules],
+        "staleness": staleness(made.staleness),
+        "sums": sums(made.sums),
+        "non_finite_tokens": made.non_finite_tokens,
+        "warnings": list(made.warnings),
+    }
+
+
+def step(totals: cw.StepTotals) -> dict[str, Any]:
+    made = numbers(totals)
+    return {**made, "counts": counts(totals.counts), "counts_refusal": totals.counts_refusal}
+
+
 def success(result: cw.Result[Any]) -> dict[str, Any]:
     outputs: dict[str, Any] = {}
     for name in OUTPUTS:
@@ -131,16 +178,10 @@ def success(result: cw.Result[Any]) -> dict[str, Any]:
             entry["base64"] = base64.b64encode(data).decode()
         outputs[name.upper()] = entry
     return {
-        "ok": True,
+        **numbers(result),
         "request_id": result.request_id,
         "numerics_version": result.numerics_version,
         "outputs": outputs,
-        "loss": None if result.loss is None else hexadecimal(result.loss),
-        "metrics": {name: hexadecimal(value) for name, value in result.metrics.items()},
-        "rules": [[r.name, r.dropped_tokens, r.dropped_sequences] for r in result.rules],
-        "staleness": staleness(result.staleness),
-        "non_finite_tokens": result.non_finite_tokens,
-        "warnings": list(result.warnings),
         "compute_seconds": result.timing.compute_seconds,
         "receive_seconds": result.timing.receive_seconds,
     }
@@ -189,6 +230,10 @@ def call_sync(client: cw.Client, call: dict[str, Any]) -> dict[str, Any]:
         what = call.get("do", "correct")
         if what == "correct":
             report = success(client.correct(**arguments(call)))
+        elif what == "step":
+            made: list[Any] = [client.correct(**asked).sums for asked in parts(call)]
+            method = arguments(call)["method"]
+            report = step(client.metrics_of(client.merge(made), method))
         elif what == "server_info":
             info = client.server_info(timeout=call.get("timeout"))
             report = {"ok": True, "version": info.version}
@@ -220,6 +265,11 @@ def run_sync(command: dict[str, Any]) -> list[dict[str, Any]]:
         return reports
 
 
+async def step_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]) -> cw.StepTotals:
+    made: list[Any] = [(await client.correct(**asked)).sums for asked in parts(call)]
+    return await client.metrics_of(await client.merge(made), arguments(call)["method"])
+
+
 async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]) -> dict[str, Any]:
     await asyncio.sleep(call.get("after", 0))
     begin = time.monotonic()
@@ -229,6 +279,8 @@ async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]
             # In a thread: large arrays would delay all other runs, and their pauses are compared.
             asked = await asyncio.to_thread(arguments, call)
             coroutine: Any = client.correct(**asked)
+        elif what == "step":
+            coroutine = step_asyncio(client, call)
         elif what == "server_info":
             coroutine = client.server_info(timeout=call.get("timeout"))
         else:
@@ -245,6 +297,8 @@ async def call_asyncio(client: counterweight_rl.aio.Client, call: dict[str, Any]
         answer = await task
         if what == "correct":
             report = await asyncio.to_thread(success, answer)
+        elif what == "step":
+            report = step(answer)
         elif what == "server_info":
             report = {"ok": True, "version": answer.version}
         else:

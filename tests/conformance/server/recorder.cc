@@ -63,4 +63,11 @@ void NoteVersions(const v1::CorrectRequest& request, json* entry) {
                                    : json();
 }
 
+void NoteStep(const v1::CorrectRequest& request, json* entry) {
+  (*entry)["partial_sums"] = request.partial_sums();
+  (*entry)["omit_loss"] = request.omit_loss();
+  (*entry)["step"] =
+      request.labels().has_step() ? json(request.labels().step()) : json();
+}
+
 }  // namespace counterweight::conformance

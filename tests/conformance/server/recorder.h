@@ -43,6 +43,9 @@ class Recorder {
 // Adds a request's versions, outside of its tensors, to an entry.
 void NoteVersions(const v1::CorrectRequest& request, json* entry);
 
+// Adds what a request says of the step that it is a part of.
+void NoteStep(const v1::CorrectRequest& request, json* entry);
+
 }  // namespace counterweight::conformance
 
 #endif  // COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_RECORDER_H_

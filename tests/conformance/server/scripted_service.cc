@@ -1,6 +1,8 @@
 #include "tests/conformance/server/scripted_service.h"
 
+#include <bit>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <span>
 #include <thread>
@@ -142,6 +144,7 @@ grpc::Status ScriptedService::Correct(grpc::ServerContext* context,
     (*entry)["message_bytes"] = request->ByteSizeLong();
     (*entry)["destinations"] = request->destinations_size();
     NoteVersions(*request, entry);
+    NoteStep(*request, entry);
   });
   const json steps =
       StepsOf("Correct", attempt, json::array({{{"answer", nullptr}}}));
@@ -207,6 +210,41 @@ grpc::Status ScriptedService::GetServerInfo(
                            response);
       }
     }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status ScriptedService::MergeSums(grpc::ServerContext* context,
+                                        const v1::MergeSumsRequest* request,
+                                        v1::MergeSumsResponse* response) {
+  size_t attempt = 0;
+  const size_t call = recorder_->Begin("MergeSums", *context, &attempt);
+  const auto hexadecimal = [](const auto& numbers) {
+    json texts = json::array();
+    for (const double number : numbers) {
+      char text[17];
+      std::snprintf(
+          text, sizeof(text), "%016llx",
+          static_cast<unsigned long long>(std::bit_cast<uint64_t>(number)));
+      texts.push_back(text);
+    }
+    return texts;
+  };
+  json parts = json::array();
+  for (const v1::PartialSums& part : request->parts()) {
+    parts.push_back(
+        json::array({hexadecimal(part.sums()), hexadecimal(part.maxima())}));
+  }
+  recorder_->Note(call, [&](json* entry) {
+    (*entry)["parts"] = parts;
+    (*entry)["method"] = request->has_method()
+                             ? json(request->method().preset().name())
+                             : json();
+  });
+  const json steps = StepsOf("MergeSums", attempt, json::array());
+  return Run(steps, call, context, [&](const json& step, bool* ended) {
+    *ended = true;
+    Merge(step.at("answer").at("merge"), response);
     return grpc::Status::OK;
   });
 }

@@ -9,6 +9,7 @@
 //                    unreadable_details
 //   answer, result   the standard answer, bent by merge (protobuf's JSON),
 //                    drop, append, resize, dtype, unknown_fields, unreadable
+//                    MergeSums has no standard answer
 //   forget_memory    forgets all regions: quietly, or disconnect
 // Steps of streams are those of scripted_stream.h.
 #ifndef COUNTERWEIGHT_TESTS_CONFORMANCE_SERVER_SCRIPTED_SERVICE_H_
@@ -50,6 +51,9 @@ class ScriptedService final : public v1::CorrectionService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest* request,
                              v1::GetServerInfoResponse* response) override;
+  grpc::Status MergeSums(grpc::ServerContext* context,
+                         const v1::MergeSumsRequest* request,
+                         v1::MergeSumsResponse* response) override;
 
   // The steps of this attempt; `otherwise` if the scenario has none.
   json StepsOf(const std::string& rpc, size_t attempt,

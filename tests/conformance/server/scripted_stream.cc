@@ -48,6 +48,7 @@ bool ScriptedStream::ReadHeader() {
     (*entry)["request_id"] = header_.request_id();
     (*entry)["message_bytes"] = message.ByteSizeLong();
     NoteVersions(header_, entry);
+    NoteStep(header_, entry);
   });
   return true;
 }

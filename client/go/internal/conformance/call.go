@@ -15,6 +15,17 @@ import (
 // maxReportedBytes: larger arrays are reported by their checksum alone.
 const maxReportedBytes = 4096
 
+// about is a batch in the words of the README.
+type about struct {
+	Sequences int               `json:"sequences"`
+	Length    int               `json:"length"`
+	Lengths   []int64           `json:"lengths"`
+	ShortBy   map[string]int    `json:"short_by"`
+	Inputs    map[string][]byte `json:"inputs"`
+	Versions  []int32           `json:"versions"`
+	Spans     [][4]int64        `json:"version_spans"`
+}
+
 type call struct {
 	Do          string   `json:"do"`
 	After       float64  `json:"after"`
@@ -23,17 +34,13 @@ type call struct {
 	CloseAfter  float64  `json:"close_after"`
 	RequestID   string   `json:"request_id"`
 	Version     *int64   `json:"policy_version"`
+	Step        *int64   `json:"step"`
+	PartialSums bool     `json:"partial_sums"`
+	OmitLoss    bool     `json:"omit_loss"`
 	Outputs     []string `json:"outputs"`
-	Batch       *struct {
-		Sequences int               `json:"sequences"`
-		Length    int               `json:"length"`
-		Lengths   []int64           `json:"lengths"`
-		ShortBy   map[string]int    `json:"short_by"`
-		Inputs    map[string][]byte `json:"inputs"`
-		Versions  []int32           `json:"versions"`
-		Spans     [][4]int64        `json:"version_spans"`
-	} `json:"batch"`
-	Method *struct {
+	Batch       *about   `json:"batch"`
+	Parts       []about  `json:"parts"`
+	Method      *struct {
 		Preset     string             `json:"preset"`
 		Parameters map[string]float64 `json:"parameters"`
 		Dialect    string             `json:"dialect"`
@@ -61,12 +68,12 @@ func (c *call) tensors() (*cw.Batch, error) {
 	if c.Batch == nil {
 		return pattern([2]int{1, 4}, nil, nil), nil
 	}
-	about := c.Batch
-	if about.Inputs == nil {
-		return pattern([2]int{about.Sequences, about.Length}, about.Lengths, about.ShortBy), nil
+	told := c.Batch
+	if told.Inputs == nil {
+		return pattern([2]int{told.Sequences, told.Length}, told.Lengths, told.ShortBy), nil
 	}
-	batch := &cw.Batch{Shape: [2]int{about.Sequences, about.Length}, SequenceLengths: about.Lengths}
-	for name, data := range about.Inputs {
+	batch := &cw.Batch{Shape: [2]int{told.Sequences, told.Length}, SequenceLengths: told.Lengths}
+	for name, data := range told.Inputs {
 		numbers := make([]float32, len(data)/4)
 		for i := range numbers {
 			if name != "RESPONSE_MASK" {
@@ -147,7 +154,90 @@ func (c *call) options() []cw.Option {
 	if c.Version != nil {
 		options = append(options, cw.PolicyVersion(*c.Version))
 	}
+	if c.Step != nil {
+		options = append(options, cw.Step(*c.Step))
+	}
+	if c.PartialSums || c.Do == "step" {
+		options = append(options, cw.WithPartialSums())
+	}
+	if c.OmitLoss {
+		options = append(options, cw.WithoutLoss())
+	}
 	return options
+}
+
+// step corrects the parts of a step, adds up their sums and finishes them.
+func (c *call) step(ctx context.Context, client *cw.Client) (report, error) {
+	method, err := c.method()
+	if err != nil {
+		return nil, err
+	}
+	var parts []*cw.PartialSums
+	for i := range c.Parts {
+		part := *c
+		part.Batch = &c.Parts[i]
+		batch, err := part.batch()
+		if err != nil {
+			return nil, err
+		}
+		result, err := client.Correct(ctx, batch, method, part.options()...)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, result.Sums)
+	}
+	merged, err := client.MergeSums(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	totals, err := client.MetricsOf(ctx, merged, method)
+	if err != nil {
+		return nil, err
+	}
+	made := numbers(&cw.Result{
+		Loss: totals.Loss, HasLoss: totals.HasLoss, Metrics: totals.Metrics, Rules: totals.Rules,
+		NonFiniteTokens: totals.NonFiniteTokens, Warnings: totals.Warnings, Staleness: totals.Staleness,
+		Sums: totals.Sums,
+	})
+	made["counts"], made["counts_refusal"] = counts(totals.Counts), totals.CountsRefusal
+	return made, nil
+}
+
+func counts(counts *cw.GlobalCounts) any {
+	if counts == nil {
+		return nil
+	}
+	made := report{}
+	for name, count := range map[string]*int64{
+		"num_tokens": counts.Tokens, "num_sequences": counts.Sequences, "num_kept_tokens": counts.KeptTokens,
+		"num_kept_sequences": counts.KeptSequences, "num_ranks": counts.Ranks,
+	} {
+		if count != nil {
+			made[name] = *count
+		}
+	}
+	for name, number := range map[string]*float64{
+		"weight_sum": counts.WeightSum, "weight_mean": counts.WeightMean,
+	} {
+		if number != nil {
+			made[name] = hex(*number)
+		}
+	}
+	return made
+}
+
+func sums(sums *cw.PartialSums) any {
+	if sums == nil {
+		return nil
+	}
+	texts := func(numbers []float64) []string {
+		texts := make([]string, len(numbers))
+		for i, number := range numbers {
+			texts[i] = hex(number)
+		}
+		return texts
+	}
+	return report{"sums": texts(sums.Sums), "maxima": texts(sums.Maxima)}
 }
 
 func hex(value float64) string { return fmt.Sprintf("%016x", math.Float64bits(value)) }
@@ -189,6 +279,14 @@ func success(result *cw.Result) report {
 	add("TOKEN_REASONS", result.TokenReasons, result.TokenReasons != nil)
 	add("SEQUENCE_REASONS", result.SequenceReasons, result.SequenceReasons != nil)
 	add("GRADIENT", result.Gradient, result.Gradient != nil)
+	made := numbers(result)
+	made["request_id"], made["numerics_version"], made["outputs"] = result.RequestID, result.NumericsVersion, outputs
+	made["compute_seconds"], made["receive_seconds"] = result.Timing.Compute.Seconds(), result.Timing.Receive.Seconds()
+	return made
+}
+
+// numbers are what the answers to a batch and to a step have.
+func numbers(result *cw.Result) report {
 	metrics := map[string]string{}
 	for name, value := range result.Metrics {
 		metrics[name] = hex(value)
@@ -202,10 +300,9 @@ func success(result *cw.Result) report {
 		loss = hex(result.Loss)
 	}
 	return report{
-		"ok": true, "request_id": result.RequestID, "numerics_version": result.NumericsVersion,
-		"outputs": outputs, "loss": loss, "metrics": metrics, "rules": rules, "staleness": staleness(result.Staleness),
+		"ok": true, "loss": loss, "metrics": metrics, "rules": rules, "staleness": staleness(result.Staleness),
 		"non_finite_tokens": result.NonFiniteTokens, "warnings": append([]string{}, result.Warnings...),
-		"compute_seconds": result.Timing.Compute.Seconds(), "receive_seconds": result.Timing.Receive.Seconds(),
+		"sums": sums(result.Sums),
 	}
 }
 

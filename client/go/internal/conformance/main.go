@@ -150,6 +150,8 @@ func (c *call) answer(ctx context.Context, client *cw.Client) (report, error) {
 	case "server_info":
 		info, err := client.ServerInfo(ctx)
 		return report{"ok": true, "version": info.GetVersion()}, err
+	case "step":
+		return c.step(ctx, client)
 	case "list_methods":
 		methods, err := client.ListMethods(ctx)
 		return report{"ok": true, "methods": len(methods)}, err
