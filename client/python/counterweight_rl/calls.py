@@ -336,7 +336,9 @@ def metrics_of(
         message.update(request_id=uuid.uuid4().hex, labels=labels)
 
     def read(answer: messages.Message) -> StepTotals:
-        totals = answer.get("answer", {})
+        totals = answer.get("answer")
+        if totals is None:
+            raise ValueError("it has no metrics")
         named = ("metrics", "rules", "loss", "non_finite_tokens", "warnings", "staleness")
         return StepTotals(
             sums=_read_sums(answer),
