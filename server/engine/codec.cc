@@ -72,10 +72,13 @@ void OmitLoss(const v1::CorrectRequest& request, Method* method,
         {field,
          "is of the loss, which omit_loss leaves out; drop one of them"});
   };
+  const bool wants_gradient = AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
   refuse(request.compute_loss(), "compute_loss");
-  refuse(AsksFor(request, v1::TENSOR_ROLE_GRADIENT), "outputs");
-  method->spec.loss = {};
+  refuse(wants_gradient, "outputs");
   method->counts_use.is_global = false;
+  // Such a method has its loss, or would be refused for having none too.
+  if (request.compute_loss() || wants_gradient) return;
+  method->spec.loss = {};
 }
 
 // A native method always computes its loss, if it has one.

@@ -201,6 +201,20 @@ v1::CorrectRequest AboveZero(float current, const std::string& system,
 
 // The divergence of a probability above 1 is no number: verl keeps what is
 // within its bound, SkyRL drops what is above it.
+TEST(CodecLoss, WhatOmitLossLeavesOutIsNotAskedFor) {
+  v1::CorrectRequest request = RequestWith(PpoClip());
+  request.set_omit_loss(true);
+  EXPECT_FALSE(AnswerOf(request).response.has_loss());
+  request.set_compute_loss(true);
+  request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
+  // And nothing says that the method has no loss.
+  const Answer answer = AnswerOf(request);
+  EXPECT_THAT(answer.fields(), ElementsAre("compute_loss", "outputs"));
+  for (const Violation& violation : answer.violations) {
+    EXPECT_THAT(violation.description, HasSubstr("which omit_loss leaves out"));
+  }
+}
+
 TEST(CodecLoss, ADivergenceThatIsNoNumberIsItsSystemsOwn) {
   for (const float current : {1e-7f, 0.03f}) {
     const Answer verl = AnswerOf(AboveZero(
