@@ -228,8 +228,12 @@ PartialIdentity IdentityOf(const v1::CorrectRequest& request,
   add(facts.has_global_counts, kGlobalCounts);
   add(request.omit_loss(), kOmitsLoss);
   add(request.omit_metrics(), kOmitsMetrics);
-  const auto policy = static_cast<uint64_t>(request.non_finite_policy());
-  identity.facts |= (policy & 3) * kFirstOfPolicy;
+  // A client that names the default has sums of the same kind.
+  const auto policy =
+      request.non_finite_policy() == v1::NON_FINITE_POLICY_UNSPECIFIED
+          ? v1::NON_FINITE_POLICY_REJECT
+          : request.non_finite_policy();
+  identity.facts |= (static_cast<uint64_t>(policy) & 3) * kFirstOfPolicy;
   identity.method = HashOf(request.method());
   identity.width = width;
   return identity;

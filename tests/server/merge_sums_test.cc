@@ -166,6 +166,21 @@ TEST_F(MergeSumsTest, PartsInAnyOrderGiveTheAnswerOfOneRequest) {
   EXPECT_FALSE(response.has_answer());
 }
 
+TEST_F(MergeSumsTest, ADefaultThatIsNamedIsTheSameOption) {
+  v1::CorrectRequest named = RowsOf({2, 3});
+  named.set_non_finite_policy(v1::NON_FINITE_POLICY_REJECT);
+  v1::CorrectRequest other = named;
+  other.set_non_finite_policy(v1::NON_FINITE_POLICY_DROP);
+  v1::MergeSumsRequest request;
+  *request.mutable_method() = named.method();
+  *request.add_parts() = Correct(RowsOf({1})).sums();
+  *request.add_parts() = Correct(named).sums();
+  EXPECT_TRUE(Merge(request).ok());
+  *request.add_parts() = Correct(other).sums();
+  EXPECT_THAT(Merge(request).error_message(),
+              HasSubstr("parts: are not of one method"));
+}
+
 TEST_F(MergeSumsTest, AMessageHasALargestSize) {
   const v1::PartialSums part = Correct(AllRows()).sums();
   EXPECT_LE(part.ByteSizeLong(), size_t{8} << 10);
