@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_CONFIG_OTLP_OPTIONS_H_
 #define COUNTERWEIGHT_SERVER_CONFIG_OTLP_OPTIONS_H_
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ struct OtlpOptions {
   std::string ca_file;  // PEM; empty: the system's authorities
   Pairs headers;        // metadata of each export
   Pairs resource;       // attributes; service.name is among them
+  std::chrono::milliseconds deadline{2000};  // of each export
   // A sentence for the log if OTEL_EXPORTER_OTLP_ENDPOINT is set and another
   // variable turns traces off.
   std::string why_off;
