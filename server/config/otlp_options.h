@@ -28,7 +28,8 @@ struct OtlpOptions {
 
 // Reads OTEL_EXPORTER_OTLP_ENDPOINT ("http://host:4317", "https://host:4317"),
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which wins, OTEL_EXPORTER_OTLP_PROTOCOL,
-// OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE,
+// OTEL_EXPORTER_OTLP_TIMEOUT (ms), OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, which
+// wins, OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE,
 // OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_EXPORTER and
 // OTEL_SDK_DISABLED. `environment` has entries "NAME=value"; without an
 // endpoint the others are not read. Returns a sentence that names the variable
