@@ -70,11 +70,15 @@ func TestGoldensOverEveryTransport(t *testing.T) {
 	if len(goldens) != 1057 {
 		t.Fatalf("there are %d files", len(goldens))
 	}
-	for _, golden := range goldens {
+	for turn, golden := range goldens {
 		t.Run(golden.name, func(t *testing.T) {
 			batch, method, outputs := golden.question()
 			var first any
-			for _, way := range ways {
+			for place, way := range ways {
+				// All go the first way, and two of the others in turn.
+				if place > 0 && (turn+place)%(len(ways)-1) > 1 {
+					continue
+				}
 				result, err := way.client.Correct(background(t), batch, method, outputs)
 				if golden.blamed != nil {
 					if err := golden.blames(err); err != nil {

@@ -102,6 +102,26 @@ std::string CheckHeaders(OtlpOptions::Pairs* headers) {
   return "";
 }
 
+std::string ReadDeadline(std::span<const std::string> environment,
+                         std::chrono::milliseconds* deadline) {
+  std::string_view name = "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT";
+  std::string_view text = ValueOf(environment, name);
+  if (text.empty()) {
+    text = ValueOf(environment, name = "OTEL_EXPORTER_OTLP_TIMEOUT");
+  }
+  if (text.empty()) return "";
+  constexpr int64_t kMost = 3'600'000;
+  int64_t count = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, count);
+  if (read.ec != std::errc() || read.ptr != end || count < 1 || count > kMost) {
+    return fmt::format("{}={}: must be milliseconds from 1 to {}", name,
+                       Printable(text), kMost);
+  }
+  *deadline = std::chrono::milliseconds(count);
+  return "";
+}
+
 std::string ReadEndpoint(std::string_view name, std::string_view url,
                          OtlpOptions* options) {
   std::string wrong =
@@ -192,6 +212,7 @@ std::string ReadOtlpOptions(std::span<const std::string> environment,
   options->why_off = WhyOff(environment);
   if (!options->why_off.empty()) return "";
   std::string wrong = ReadEndpoint(name, url, options);
+  if (wrong.empty()) wrong = ReadDeadline(environment, &options->deadline);
   if (!wrong.empty()) return wrong;
   constexpr std::string_view kHeaders = "OTEL_EXPORTER_OTLP_HEADERS";
   constexpr std::string_view kResource = "OTEL_RESOURCE_ATTRIBUTES";

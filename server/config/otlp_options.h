@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_SERVER_CONFIG_OTLP_OPTIONS_H_
 #define COUNTERWEIGHT_SERVER_CONFIG_OTLP_OPTIONS_H_
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ struct OtlpOptions {
   std::string ca_file;  // PEM; empty: the system's authorities
   Pairs headers;        // metadata of each export
   Pairs resource;       // attributes; service.name is among them
+  std::chrono::milliseconds deadline{2000};  // of each export
   // A sentence for the log if OTEL_EXPORTER_OTLP_ENDPOINT is set and another
   // variable turns traces off.
   std::string why_off;
@@ -26,7 +28,8 @@ struct OtlpOptions {
 
 // Reads OTEL_EXPORTER_OTLP_ENDPOINT ("http://host:4317", "https://host:4317"),
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which wins, OTEL_EXPORTER_OTLP_PROTOCOL,
-// OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE,
+// OTEL_EXPORTER_OTLP_TIMEOUT (ms), OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, which
+// wins, OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE,
 // OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_EXPORTER and
 // OTEL_SDK_DISABLED. `environment` has entries "NAME=value"; without an
 // endpoint the others are not read. Returns a sentence that names the variable

@@ -116,7 +116,7 @@ bool SpanExporter::Export() {
       waiting_.pop_front();
     }
     is_last = is_stopping_;
-    context.set_deadline(After(is_last ? kLastDeadline : kDeadline));
+    context.set_deadline(After(is_last ? kLastDeadline : options_.deadline));
     in_flight_ = &context;
   }
   const int64_t count = scope->spans_size();

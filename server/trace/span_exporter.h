@@ -28,8 +28,7 @@ class SpanExporter {
   static constexpr size_t kMaxWaiting = 2048;  // requests
   static constexpr size_t kMaxBatch = 256;     // requests of one export
   static constexpr std::chrono::milliseconds kPeriod{1000};
-  static constexpr std::chrono::milliseconds kDeadline{2000};
-  // The last export, in the destructor.
+  // Deadline of the last export, in the destructor.
   static constexpr std::chrono::milliseconds kLastDeadline{500};
 
   // Returns null, and *error a sentence, if the file of authorities cannot be

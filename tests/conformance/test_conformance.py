@@ -20,7 +20,8 @@ PAIRS = [
     if not driver.startswith(tuple(scenario.about.get("without", ())))
 ]
 
-pytestmark = pytest.mark.server_only
+# All runs are in the first test's time.
+pytestmark = [pytest.mark.server_only, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="session")

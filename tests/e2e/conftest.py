@@ -14,6 +14,7 @@ import pytest
 from counterweight_rl import compat
 from counterweight_rl.compat import _releases
 from counterweight_rl.local import library
+from counterweight_rl.transport import channel
 from device_arrays import Device, library_file
 from goldens import GOLDENS, release_of
 from prometheus_process import find_tool
@@ -23,7 +24,7 @@ from server_process import REPOSITORY, ServerProcess, binary
 sys.path.append(str(REPOSITORY / "client/python/tests"))
 
 # Limit of one test with its processes; a hang ends here instead of at CI's limit.
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,6 +71,21 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
             return server
 
         yield start
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients give a busy server minutes to take a connection and to answer a ping.
+
+    For clients without retries whose test is not about that time.
+    """
+    times = (
+        "grpc.min_reconnect_backoff_ms",
+        "grpc.keepalive_timeout_ms",
+        "grpc.http2.ping_timeout_ms",
+    )
+    options = [(name, 300_000 if name in times else value) for name, value in channel._OPTIONS]
+    monkeypatch.setattr(channel, "_OPTIONS", options)
 
 
 @pytest.fixture(scope="session")
@@ -136,11 +152,8 @@ def folder() -> Iterator[pathlib.Path]:
 
 @pytest.fixture(scope="session")
 def sharing(start_server: Callable[..., ServerProcess], folder: pathlib.Path) -> ServerProcess:
-    # Chunks of three bytes are slower than a stream may be.
     return start_server(
-        f"--shared_memory_socket={folder}/memory",
-        "--stream_timeout=300",
-        listen=f"unix:{folder}/counterweight",
+        f"--shared_memory_socket={folder}/memory", listen=f"unix:{folder}/counterweight"
     )
 
 

@@ -17,8 +17,10 @@ from typing import Any
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 LISTENING = "counterweight-server listening on "
 METRICS = "metrics on "
-# An ample bound for starting and stopping; only a hang reaches it.
-DEADLINE_SECONDS = 60
+# An ample bound for starting, stopping and waiting; only a hang reaches it.
+DEADLINE_SECONDS = 150
+# A slow machine must not look like a broken client. Flags of a test come later, and win.
+PATIENCE = ("--stream_timeout=3600", "--unary_timeout=3600", "--max_queue_seconds=3600")
 
 
 def binary() -> pathlib.Path:
@@ -61,6 +63,7 @@ class ServerProcess:
                 f"--listen={listen}",
                 "--metrics_listen=127.0.0.1:0",
                 "--drain_delay=0",
+                *PATIENCE,
                 *flags,
             ],
             stdout=subprocess.PIPE,

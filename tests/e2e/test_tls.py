@@ -16,7 +16,7 @@ from certificates import Authority, Pair, replace
 from counterweight_rl import aio
 from server_process import DEADLINE_SECONDS, ServerProcess, binary, wait_until
 
-pytestmark = pytest.mark.server_only
+pytestmark = [pytest.mark.server_only, pytest.mark.usefixtures("patient")]
 
 StartServer = Callable[..., ServerProcess]
 VALID = "counterweight_tls_files_valid"

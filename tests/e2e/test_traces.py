@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1 import (
 )
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-pytestmark = pytest.mark.server_only
+pytestmark = [pytest.mark.server_only, pytest.mark.usefixtures("patient")]
 
 StartServer = Callable[..., ServerProcess]
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -36,6 +36,8 @@ SAMPLED = ("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-01")
 NOT_SAMPLED = ("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-00")
 CORRECT = "/counterweight.v1.CorrectionService/Correct"
 PUBLISH = "/counterweight.v1.CorrectionService/Publish"
+# A busy machine must not lose spans: ms, ten minutes.
+PATIENT = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600000"}
 EXPORTED = "counterweight_spans_exported_total"
 DROPPED = "counterweight_spans_dropped_total"
 
@@ -89,7 +91,7 @@ def collector() -> Iterator[Collector]:
 
 
 def endpoint(collector: Collector) -> dict[str, str]:
-    return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"}
+    return PATIENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"}
 
 
 def correct(server: ServerProcess, transport: str = "unary") -> None:
@@ -295,7 +297,9 @@ def test_a_collector_of_this_machine_is_reached_without_a_proxy(
         environment = {variable: proxy.url, "no_proxy": "", "no_grpc_proxy": ""}
         for host in "127.0.0.1", "localhost":
             url = f"http://{host}:{collector.port}"
-            server = start_server(environment={"OTEL_EXPORTER_OTLP_ENDPOINT": url, **environment})
+            server = start_server(
+                environment=PATIENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **environment}
+            )
             taken = len(collector.spans())
             correct(server)
             wait_until(lambda: len(collector.spans()) > taken)  # noqa: B023
@@ -336,7 +340,8 @@ def test_headers_resource_and_tls(start_server: StartServer, tmp_path: pathlib.P
         grpc.ssl_server_credentials([(pair.key.read_bytes(), pair.certificate.read_bytes())])
     )
     server = start_server(
-        environment={
+        environment=PATIENT
+        | {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"https://localhost:{collector.port}",
             "OTEL_EXPORTER_OTLP_CERTIFICATE": str(authority.certificate),
             "OTEL_EXPORTER_OTLP_HEADERS": "Api-Key=a%20secret",

@@ -11,7 +11,7 @@ from batches import padded_batch
 from preloads import preload
 from server_process import ServerProcess
 
-pytestmark = pytest.mark.server_only
+pytestmark = [pytest.mark.server_only, pytest.mark.usefixtures("patient")]
 
 # Each look of ours at the wall clock finds it an hour on, an hour back, or right; gRPC's own looks
 # are left alone.
@@ -43,8 +43,14 @@ def test_calls_are_answered_whatever_the_wall_clock_says(
     tmp_path: pathlib.Path,
     transport: cw.Transport,
 ) -> None:
-    # With one place, calls also wait for admission.
-    server = start_server("--max_requests_in_flight=1", environment=preload(JUMPS, tmp_path))
+    # With one place, calls also wait for admission. The hour that the wall clock jumps is more than every limit.
+    server = start_server(
+        "--max_requests_in_flight=1",
+        "--stream_timeout=60",
+        "--unary_timeout=60",
+        "--max_queue_seconds=60",
+        environment=preload(JUMPS, tmp_path),
+    )
     with cw.Client(server.address, transport=transport, retry=False, timeout=60) as client:
         for _ in range(10):
             pending = [client.submit(method="token_tis", **padded_batch()) for _ in range(20)]

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "counterweight/v1/correction_service.grpc.pb.h"
-#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -143,9 +142,7 @@ class Keeper final : public grpc::CallbackGenericService {
     grpc::ClientContext context;
     context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
     v1::CorrectResponse response;
-    const auto channel =
-        grpc::CreateChannel("127.0.0.1:" + std::to_string(port_),
-                            grpc::InsecureChannelCredentials());
+    const auto channel = ConnectTo("127.0.0.1:" + std::to_string(port_));
     EXPECT_TRUE(v1::CorrectionService::NewStub(channel)
                     ->Correct(&context, request, &response)
                     .ok());

@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
 #include "tests/server/fake_devices.h"
 #include "tests/server/running_server.h"
@@ -73,8 +71,7 @@ class DeviceCorrect : public ::testing::Test {
   }
 
   std::vector<std::string> Features(const std::string& address) {
-    const auto stub = v1::CorrectionService::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const auto stub = v1::CorrectionService::NewStub(ConnectTo(address));
     grpc::ClientContext context;
     v1::GetServerInfoResponse info;
     EXPECT_TRUE(stub->GetServerInfo(&context, {}, &info).ok());
@@ -263,8 +260,7 @@ TEST_F(DeviceCorrect, IsOfferedOnThisMachineOnly) {
   EXPECT_THAT(Features(addresses.front()), Contains("cuda_ipc"));
   EXPECT_THAT(Features(addresses.front()), Contains("cuda_parts"));
   EXPECT_THAT(Features(addresses.back()), Not(Contains("cuda_ipc")));
-  const auto stub = v1::CorrectionService::NewStub(grpc::CreateChannel(
-      addresses.back(), grpc::InsecureChannelCredentials()));
+  const auto stub = v1::CorrectionService::NewStub(ConnectTo(addresses.back()));
   grpc::ClientContext context;
   v1::CorrectResponse response;
   EXPECT_EQ(stub->Correct(&context, Request(), &response).error_code(),

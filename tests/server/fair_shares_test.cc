@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
 #include "server/call/executor.h"
 #include "tests/server/raw_unary.h"
@@ -23,8 +21,7 @@ namespace {
 struct TwoPeers {
   explicit TwoPeers(Config config = TestConfig())
       : running(Listening(std::move(config), folder.path() + "/s")),
-        unix_channel(grpc::CreateChannel("unix:" + folder.path() + "/s",
-                                         grpc::InsecureChannelCredentials())) {}
+        unix_channel(ConnectTo("unix:" + folder.path() + "/s")) {}
 
   static Config Listening(Config config, const std::string& path) {
     config.listen.push_back({.host = "", .port = 0, .path = path});
@@ -66,12 +63,10 @@ TEST(FairShares, SilentCallsGiveWayToAnotherPeer) {
 }
 
 // A stalled stream loses its place long before --stream_timeout. The timeout
-// ends the streams that keep theirs.
+// ends the streams that keep theirs, once it is short.
 TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   Config config = TestConfig();
-  config.stream_timeout_s = 10;
   config.max_requests_in_flight = 4;
-  config.max_queue_seconds = 5;
   TwoPeers peers(config);
   std::vector<std::unique_ptr<StreamCall>> stalled;
   for (int i = 0; i < 4; ++i) {
@@ -81,6 +76,7 @@ TEST(FairShares, StalledStreamsGiveWayToAnotherPeer) {
   }
   v1::CorrectResponse answer;
   EXPECT_TRUE(Stream(peers.unix_channel, SmallRequest(), 0, &answer).ok());
+  peers.running.SetCallTimeouts(0.5);
   int gave_way = 0;
   for (const auto& call : stalled) {
     gave_way += static_cast<int>(call->Finish().error_code() ==
@@ -140,11 +136,10 @@ TEST(FairShares, SlowStreamsKeepTheirPlacesFromTheirOwnPeer) {
   EXPECT_EQ(stalled.front()->ReadAnswer().tensors_size(), 2);
 }
 
-// A sixtieth of what it reserved per second, over windows of two seconds,
+// A sixtieth of what it reserved per second, over windows of half a second,
 // though --min_stream_bytes_per_second is 1.
 TEST(FairShares, AStreamOwesProgressInProportionToWhatItReserved) {
   Config config = TestConfig();
-  config.stream_timeout_s = 2;  // for a header on a busy machine, too
   config.min_stream_bytes_per_second = 1;
   TwoPeers peers(config);
   // 4 Mi positions reserve more than 56 MB: a megabyte per second is owed.
@@ -153,6 +148,7 @@ TEST(FairShares, AStreamOwesProgressInProportionToWhatItReserved) {
   StreamCall slow(peers.running.channel());
   slow.SendHeader(request);
   ASSERT_TRUE(slow.IsAdmitted());
+  peers.running.SetCallTimeouts(0.5);
   // Frames of one byte never reach that number.
   uint64_t sent = 0;
   while (sent < 16 << 20 && slow.SendChunk(0, sent, "x")) ++sent;

@@ -17,6 +17,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "tests/server/raw_unary.h"
+#include "tests/server/running_server.h"
 
 namespace counterweight::server {
 namespace {
@@ -122,13 +123,9 @@ class BusyServer final : public grpc::CallbackGenericService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A connection of its own; channels with equal arguments share one.
 std::shared_ptr<grpc::Channel> Connect(const BusyServer& server) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server.port()),
-                                grpc::InsecureChannelCredentials(), arguments);
+      ConnectTo("127.0.0.1:" + std::to_string(server.port()));
   EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
                                         std::chrono::minutes(1)));
   return channel;

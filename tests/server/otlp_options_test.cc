@@ -67,6 +67,29 @@ TEST(OtlpOptions, TheEndpointOfTracesWins) {
   EXPECT_EQ(options.target, "b:4317");
 }
 
+TEST(OtlpOptions, TheDeadlineIsInMilliseconds) {
+  const auto read = [](const std::vector<std::string>& variables,
+                       std::string* error) {
+    std::vector<std::string> environment = variables;
+    environment.emplace_back("OTEL_EXPORTER_OTLP_ENDPOINT=http://a");
+    return Read(environment, error).deadline.count();
+  };
+  std::string error;
+  EXPECT_EQ(read({}, &error), 2000);
+  EXPECT_EQ(read({"OTEL_EXPORTER_OTLP_TIMEOUT=1"}, &error), 1);
+  EXPECT_EQ(read({"OTEL_EXPORTER_OTLP_TIMEOUT=3600000"}, &error), 3600000);
+  EXPECT_EQ(read({"OTEL_EXPORTER_OTLP_TIMEOUT=30",
+                  "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT=40"},
+                 &error),
+            40);
+  EXPECT_EQ(error, "");
+  for (const char* const wrong : {"0", "-1", "3600001", "1s", "x", "1.5"}) {
+    const std::string given = "OTEL_EXPORTER_OTLP_TIMEOUT=";
+    read({given + wrong}, &error);
+    EXPECT_THAT(error, HasSubstr(given + wrong)) << wrong;
+  }
+}
+
 TEST(OtlpOptions, HeadersAndResourcesArePercentEncodedPairs) {
   std::string error;
   const OtlpOptions options =

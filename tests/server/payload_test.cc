@@ -6,16 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "grpcpp/support/channel_arguments.h"
 #include "gtest/gtest.h"
 #include "tests/server/raw_unary.h"
+#include "tests/server/running_server.h"
 
 namespace counterweight::server {
 namespace {
@@ -88,16 +86,13 @@ TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
   builder.RegisterCallbackGenericService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   ASSERT_NE(server, nullptr);
-  grpc::ChannelArguments own_connection;
-  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   int closed = 0;
   // A server may free each message before the next one arrives.
   for (int round = 0; round < 20 && closed == 0; ++round) {
     std::vector<std::unique_ptr<RawUnary>> calls;
     for (int i = 0; i < 64; ++i) {
-      calls.push_back(std::make_unique<RawUnary>(grpc::CreateCustomChannel(
-          "127.0.0.1:" + std::to_string(port),
-          grpc::InsecureChannelCredentials(), own_connection)));
+      calls.push_back(std::make_unique<RawUnary>(
+          ConnectTo("127.0.0.1:" + std::to_string(port))));
       calls.back()->Send(std::string(kMessageBytes, 'x'));
     }
     for (const auto& call : calls) {

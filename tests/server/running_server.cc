@@ -47,11 +47,21 @@ Config TestConfig() {
   return config;
 }
 
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // The time for one attempt to connect, in spite of the name.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 600'000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
 RunningServer::RunningServer(const Config& config)
     : RunningServer(config, nullptr) {}
 
 RunningServer::RunningServer(const Config& config,
-                             std::unique_ptr<kernels::Corrector> corrector) {
+                             std::unique_ptr<kernels::Corrector> corrector)
+    : config_(config) {
   if (corrector == nullptr) {
     corrector = std::make_unique<FakeCorrector>(backend_);
   }
@@ -61,13 +71,13 @@ RunningServer::RunningServer(const Config& config,
   std::string error;
   server_ = Server::Start(config, std::move(corrector), logger, &error);
   if (server_ == nullptr) throw std::runtime_error(error);
-  // Uses its own subchannel: channels of one process share connections.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  channel_ =
-      grpc::CreateCustomChannel(server_->addresses().front(),
-                                grpc::InsecureChannelCredentials(), arguments);
+  channel_ = ConnectTo(server_->addresses().front());
   stub_ = v1::CorrectionService::NewStub(channel_);
+}
+
+void RunningServer::SetCallTimeouts(double seconds) {
+  config_.unary_timeout_s = config_.stream_timeout_s = seconds;
+  server_->SetConfig(config_);
 }
 
 grpc::Status RunningServer::Correct(const v1::CorrectRequest& request,

@@ -19,6 +19,10 @@ namespace counterweight::server {
 // Listens on free loopback ports, drains without delay.
 Config TestConfig();
 
+// Returns a channel with a connection of its own; channels with equal arguments
+// share one. A busy machine may need longer for it than the 20 s of gRPC.
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
+
 // A running server; the test fails if it cannot start.
 class RunningServer {
  public:
@@ -31,6 +35,12 @@ class RunningServer {
   Server& server() { return *server_; }
   FakeBackend& backend() { return *backend_; }
   const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
+
+  // Sets --unary_timeout and --stream_timeout while calls are open, which no
+  // reload does; calls read them at every tick. A test whose call must come so
+  // far before its time is up begins with TestConfig's hour, because a busy
+  // machine may take any time for that.
+  void SetCallTimeouts(double seconds);
 
   // Calls Correct without a deadline, unless `context` has one.
   grpc::Status Correct(const v1::CorrectRequest& request,
@@ -53,6 +63,7 @@ class RunningServer {
 
  private:
   const std::shared_ptr<FakeBackend> backend_ = std::make_shared<FakeBackend>();
+  Config config_;
   std::ostringstream log_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
 #include "tests/server/running_server.h"
 #include "tests/server/shared_memory/shared_memory_client.h"
@@ -184,8 +182,7 @@ TEST_F(SharedCorrect, DestinationsOfOutputsThatTheMethodLacksAreIgnored) {
 
 TEST_F(SharedCorrect, IsForCallersOnThisMachine) {
   const auto stub = v1::CorrectionService::NewStub(
-      grpc::CreateChannel(running_.server().addresses().back(),
-                          grpc::InsecureChannelCredentials()));
+      ConnectTo(running_.server().addresses().back()));
   grpc::ClientContext context;
   v1::CorrectResponse response;
   const grpc::Status status = stub->Correct(&context, Request(), &response);

@@ -1,4 +1,5 @@
 // Streams of CorrectStream end and leave nothing behind, whatever clients do.
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -96,18 +97,27 @@ TEST(StreamLifetime, OpenStreamsAreBounded) {
   Config config = TestConfig();
   config.max_requests_in_flight = 1;
   config.max_queued_requests = 1;
-  config.stream_timeout_s = 2;
   RunningServer running(config);
+  std::atomic<int> ended = 0;
   std::vector<std::unique_ptr<StreamCall>> silent;
+  std::vector<std::future<grpc::StatusCode>> codes;
   for (int i = 0; i < 20; ++i) {
     silent.push_back(std::make_unique<StreamCall>(running.channel()));
     silent.back()->Open();
+    codes.push_back(
+        std::async(std::launch::async, [&, call = silent.back().get()] {
+          const grpc::StatusCode code = call->Finish().error_code();
+          ++ended;
+          return code;
+        }));
   }
   // All but two are refused, or closed, without waiting for a timeout.
+  EXPECT_TRUE(Eventually([&] { return ended == 18; }));
+  running.SetCallTimeouts(0.5);
   int refused = 0;
-  for (const auto& call : silent) {
-    refused += static_cast<int>(call->Finish().error_code() ==
-                                grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (auto& code : codes) {
+    refused +=
+        static_cast<int>(code.get() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
   EXPECT_EQ(refused, 18);
 }
@@ -181,15 +191,14 @@ TEST(StreamLifetime, AStreamWithAHeaderIsNoArrivalAnyMore) {
 }
 
 TEST(StreamLifetime, SilentStreamsTimeOut) {
-  Config config = TestConfig();
-  config.stream_timeout_s = 2;  // for a header on a busy machine, too
-  RunningServer running(config);
-  for (const bool has_header : {false, true}) {
+  RunningServer running;
+  for (const bool has_header : {true, false}) {
     StreamCall call(running.channel());
     if (has_header) {
       call.SendHeader(SmallRequest());
       EXPECT_TRUE(call.IsAdmitted());
     }
+    running.SetCallTimeouts(0.5);
     const grpc::Status status = call.Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
     EXPECT_THAT(status.error_message(), HasSubstr("--stream_timeout"));
@@ -200,12 +209,12 @@ TEST(StreamLifetime, SilentStreamsTimeOut) {
 // The sender is never silent; only the byte count ends it.
 TEST(StreamLifetime, SlowSendersTimeOut) {
   Config config = TestConfig();
-  config.stream_timeout_s = 2;  // for a header on a busy machine, too
   config.min_stream_bytes_per_second = int64_t{1} << 30;
   RunningServer running(config);
   StreamCall call(running.channel());
   call.SendHeader(LargeRequest());
   ASSERT_TRUE(call.IsAdmitted());
+  running.SetCallTimeouts(0.5);
   uint64_t sent = 0;
   while (sent < 16 << 20 && call.SendChunk(0, sent, "x")) ++sent;
   EXPECT_LT(sent, 16U << 20) << "the tensor was whole before";
@@ -214,14 +223,16 @@ TEST(StreamLifetime, SlowSendersTimeOut) {
 }
 
 TEST(StreamLifetime, ReadersThatStallAreCutOff) {
-  Config config = TestConfig();
-  config.stream_timeout_s = 2;
-  RunningServer running(config);
+  RunningServer running;
+  running.backend().Close();
   const v1::CorrectRequest request = LargeRequest();
   StreamCall call(running.channel());
   call.SendHeader(request);
   ASSERT_TRUE(call.IsAdmitted());
   call.SendTensors(request, 2 << 20);
+  running.backend().WaitForCalls(1);
+  running.SetCallTimeouts(0.5);
+  running.backend().Open();
   // Nothing is read until the server has given up.
   ExpectIdle(running);
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);

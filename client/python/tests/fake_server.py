@@ -232,5 +232,5 @@ class Held:
                 over.set()
         context.add_callback(end)
         self.arrived.release()
-        over.wait(30)
+        over.wait(500)
         return service_pb2.CorrectResponse(request_id=request.request_id)

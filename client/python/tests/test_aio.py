@@ -38,7 +38,7 @@ def run(server: FakeServer, use: Use, **arguments: Any) -> Any:
 
 async def reach(semaphore: Any) -> None:
     """Waits for a thread of the server without stopping the loop."""
-    assert await asyncio.to_thread(semaphore.acquire, timeout=30)
+    assert await asyncio.to_thread(semaphore.acquire, timeout=150)
 
 
 def test_requests_and_results_are_the_same(server: FakeServer, client: cw.Client) -> None:

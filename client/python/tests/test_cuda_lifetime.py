@@ -35,7 +35,7 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
         assert device.alive() == 1
         memory.busy = False
         server.handler = memory.serve(answer)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 150
         while device.alive():  # a call requests the state, and does not wait for the answer
             assert time.monotonic() < end
             client.correct(**BATCH)
@@ -51,7 +51,7 @@ def test_a_server_that_does_not_answer_keeps_outputs_and_no_one_waits(
     client = cw.Client(server.target, transport="shared_memory", timeout=3600)
     with ThreadPoolExecutor() as threads:
         call = threads.submit(client.correct, **on(device), outputs=("weights",), timeout=8)
-        assert held.arrived.acquire(timeout=30)
+        assert held.arrived.acquire(timeout=150)
         memory.freeze()
         begin = time.monotonic()
         with pytest.raises(cw.DeadlineError):
@@ -64,7 +64,7 @@ def test_a_server_that_does_not_answer_keeps_outputs_and_no_one_waits(
     assert device.alive() == 1
     held.release()
     memory.thaw()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 150
     while device.alive():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -85,7 +85,7 @@ def test_outputs_of_a_connection_that_was_given_up_are_lost(
         ThreadPoolExecutor() as threads,
     ):
         call = threads.submit(client.correct, **on(device), outputs=("weights",), timeout=15)
-        assert held.arrived.acquire(timeout=30)
+        assert held.arrived.acquire(timeout=150)
         memory.freeze()
         monkeypatch.setattr(registry, "_PATIENCE_SECONDS", 0.05)
         with pytest.raises(cw.UnavailableError):
@@ -113,7 +113,7 @@ def test_an_overloaded_server_gets_back_what_no_call_uses(
     gc.collect()
     with ThreadPoolExecutor() as threads:
         call = threads.submit(sharer.correct, **used, outputs=ALL)
-        assert held.arrived.acquire(timeout=30)
+        assert held.arrived.acquire(timeout=150)
         with pytest.raises(cw.OverloadedError):
             sharer.correct(**refused, outputs=ALL)
         held.release()
@@ -154,7 +154,7 @@ def test_memory_of_a_server_that_never_ends_is_lost(
         pytest.raises(cw.DeadlineError),
     ):
         client.correct(**on(device), outputs=("weights",))
-    end = time.monotonic() + 30
+    end = time.monotonic() + 150
     while not given_up:
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -173,7 +173,7 @@ def test_nothing_is_left(computing: Sharing, device: FakeCuda) -> None:
             assert_is_the_answer(client.correct(**on(device), outputs=ALL))
     gc.collect()
     assert device.alive() == 0
-    end = time.monotonic() + 30
+    end = time.monotonic() + 150
     while memory.regions:
         assert time.monotonic() < end
         time.sleep(0.001)

@@ -207,7 +207,7 @@ def test_cancelled_by_closing_is_not(server: FakeServer) -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    assert arrived.wait(30)
+    assert arrived.wait(150)
     client.close()
     thread.join()
     (error,) = raised

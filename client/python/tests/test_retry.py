@@ -256,7 +256,7 @@ def test_closing_ends_a_pause(server: FakeServer) -> None:
     future = client.submit(
         rollout_log_probs=ROLLOUT, old_log_probs=OLD, response_mask=MASK, method="token_tis"
     )
-    assert refused.wait(30)
+    assert refused.wait(150)
     client.close()
     # Either was first: the refusal, or the end of the call.
     error = future.exception()

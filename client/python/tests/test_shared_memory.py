@@ -229,7 +229,7 @@ def test_cancelled_tasks_give_their_memory_back(sharing: Sharing) -> None:
     async def main() -> None:
         async with counterweight_rl.aio.Client(server.target, transport="shared_memory") as aio:
             call = asyncio.create_task(aio.correct(**BATCH))
-            assert await asyncio.to_thread(hold.arrived.acquire, timeout=30)
+            assert await asyncio.to_thread(hold.arrived.acquire, timeout=150)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call

@@ -158,7 +158,7 @@ def test_closing_ends_what_is_in_flight(sharing: Sharing, asked: bool) -> None:
     server.handler = hold
     futures = [client.submit(**BATCH) for _ in range(3)]
     for _ in futures:
-        assert hold.arrived.acquire(timeout=30)
+        assert hold.arrived.acquire(timeout=150)
     client.close()
     for future in futures:
         error = future.exception(0)

@@ -256,7 +256,7 @@ def test_a_server_that_does_not_read(streaming: FakeServer, correct: Correct) ->
     def hold(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         context.add_callback(over.set)
         yield admission()
-        over.wait(30)
+        over.wait(500)
 
     streaming.stream = hold
     with pytest.raises(cw.DeadlineError):
@@ -272,14 +272,14 @@ def test_an_answer_that_cannot_be_read_ends_the_stream(streaming: FakeServer) ->
         context.add_callback(over.set)
         yield admission()
         yield admission()
-        over.wait(120)
+        over.wait(500)
 
     streaming.stream = babble
     # The timeout would end it too, but only long after the test gave up.
     with cw.Client(streaming.target, transport="stream", timeout=600) as client:
         with pytest.raises(cw.CounterweightError, match="a second admission") as caught:
             client.correct(**BATCH)
-        assert over.wait(30)
+        assert over.wait(150)
         assert caught.value.__traceback__ is not None
 
 
@@ -296,17 +296,17 @@ def test_closing_ends_a_stream(streaming: FakeServer, stage: str) -> None:
             for _ in requests:
                 pass
         reached.set()
-        over.wait(30)
+        over.wait(500)
 
     streaming.stream = hold
     client = cw.Client(streaming.target, transport="stream", timeout=None)
     future = client.submit(**BATCH | large(20_000_000 if stage == "chunks" else 3000))
-    assert reached.wait(30)
+    assert reached.wait(150)
     client.close()
     error = future.exception(0)
     assert isinstance(error, cw.CounterweightError)
     assert error.code is grpc.StatusCode.CANCELLED
-    assert over.wait(30)
+    assert over.wait(150)
 
 
 @pytest.mark.parametrize("stage", ["admission", "chunks", "answer"])
@@ -322,7 +322,7 @@ def test_cancelling_a_task_ends_its_stream(streaming: FakeServer, stage: str) ->
             for _ in requests:
                 pass
         reached.set()
-        over.wait(30)
+        over.wait(500)
 
     streaming.stream = hold
 

@@ -54,8 +54,8 @@ def test_no_more_than_max_in_flight(server: FakeServer) -> None:
     futures = []
     with cw.Client(server.target, max_in_flight=2) as client:
         futures = [client.submit(**BATCH) for _ in range(2)]
-        assert held.arrived.acquire(timeout=30)
-        assert held.arrived.acquire(timeout=30)
+        assert held.arrived.acquire(timeout=150)
+        assert held.arrived.acquire(timeout=150)
 
         def submit_one_more() -> None:
             futures.append(client.submit(**BATCH))
@@ -67,7 +67,7 @@ def test_no_more_than_max_in_flight(server: FakeServer) -> None:
         assert not submitted.is_set()
         assert not held.arrived.acquire(blocking=False)
         held.release()
-        assert submitted.wait(30)
+        assert submitted.wait(150)
         thread.join()
         for future in futures:
             assert future.result(30).request_id
@@ -92,7 +92,7 @@ def test_closing_ends_what_is_in_flight(server: FakeServer) -> None:
     client = cw.Client(server.target)
     futures = [client.submit(**BATCH) for _ in range(3)]
     for _ in futures:
-        assert held.arrived.acquire(timeout=30)
+        assert held.arrived.acquire(timeout=150)
     client.close()
     for future in futures:
         assert future.done()
@@ -100,7 +100,7 @@ def test_closing_ends_what_is_in_flight(server: FakeServer) -> None:
         assert isinstance(error, cw.CounterweightError)
         assert error.code is grpc.StatusCode.CANCELLED
     for _ in futures:
-        assert held.ended.acquire(timeout=30)
+        assert held.ended.acquire(timeout=150)
 
 
 def test_a_closed_client_says_so(server: FakeServer) -> None:

@@ -23,7 +23,7 @@ const (
 	listening = "counterweight-server listening on "
 	metrics   = "metrics on "
 	// startTime is far above what starting takes; only a hang reaches it.
-	startTime = 60 * time.Second
+	startTime = 150 * time.Second
 )
 
 // A Server is a process on ports of its own choosing, which ends with the test.
@@ -85,6 +85,8 @@ func start(t testing.TB, folder, listen string, flags []string) *Server {
 	server := &Server{Folder: folder, log: &bytes.Buffer{}}
 	server.command = exec.Command(Binary(t), append([]string{
 		"--listen=" + listen, "--metrics_listen=127.0.0.1:0", "--drain_delay=0",
+		// A slow machine must not look like a broken client.
+		"--stream_timeout=3600", "--unary_timeout=3600", "--max_queue_seconds=3600",
 	}, flags...)...)
 	server.command.Stderr = server.log
 	output, err := server.command.StdoutPipe()
