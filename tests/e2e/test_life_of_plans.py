@@ -126,19 +126,44 @@ def test_close_ends_a_run(local: cw.Client, large: dict[str, Any]) -> None:
     assert held.metrics["tokens"] > 0, "read after the client's end"
 
 
-def test_close_ends_the_threads_that_runs_used() -> None:
-    def threads() -> int:
-        return len(list(pathlib.Path("/proc/self/task").iterdir()))
+def _threads() -> int:
+    return len(list(pathlib.Path("/proc/self/task").iterdir()))
 
-    with cw.Client("local:?threads=3") as local:
-        for _ in range(4):
-            result = local.correct(method="token_tis", **padded_batch(64, 500))
-        assert by_plan(result)
-        used = threads()
+
+def _use_threads(local: cw.Client) -> None:
+    for _ in range(4):
+        result = local.correct(method="token_tis", **padded_batch(64, 500))
+    assert by_plan(result)
+
+
+def _two_end(before: int) -> bool:
+    """Whether two of that many threads end."""
     end = time.monotonic() + DEADLINE_SECONDS
-    while threads() > used - 2 and time.monotonic() < end:
+    while _threads() > before - 2 and time.monotonic() < end:
         pass
-    assert threads() <= used - 2
+    return _threads() <= before - 2
+
+
+def test_close_ends_the_threads_that_runs_used() -> None:
+    with cw.Client("local:?threads=3") as local:
+        _use_threads(local)
+        used = _threads()
+    assert _two_end(used)
+
+
+def test_the_last_run_of_a_closed_client_ends_them(large: dict[str, Any]) -> None:
+    local = cw.Client("local:?threads=3")
+    _use_threads(local)
+    used = _threads()
+    calls = local._connection._calls  # type: ignore[union-attr]
+    with futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(local.correct, method=LOSS, **large)
+        while not calls._stops and not running.done():
+            pass
+        local.close()
+        with pytest.raises(cw.CounterweightError, match="closed"):
+            running.result()
+    assert _two_end(used)
 
 
 def test_a_plan_leaves_with_its_client() -> None:

@@ -19,7 +19,7 @@ import counterweight_rl as cw
 import grpc
 import pytest
 from batches import padded_batch
-from certificates import replace
+from certificates import Authority, replace
 from counterweight_rl import aio
 from counterweight_rl.transport.channel import SERVICE
 from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess, binary, wait_until
@@ -51,8 +51,8 @@ def guarded(start_server: StartServer, file: pathlib.Path) -> Iterator[ServerPro
     server.stop()
 
 
-def may_call(server: ServerProcess, token: str | None) -> bool:
-    with cw.Client(server.address, token=token) as client:
+def may_call(server: ServerProcess, token: str | None, tls: cw.TlsConfig | None = None) -> bool:
+    with cw.Client(server.address, token=token, tls=tls) as client:
         try:
             client.correct(method="token_tis", **padded_batch())
         except cw.CounterweightError as error:
@@ -144,6 +144,25 @@ def test_unix_sockets_are_guarded_too(
     server = start_server(f"--tokens={file}", listen=f"unix:{folder}/with_tokens")
     assert may_call(server, TRAINER)
     assert not may_call(server, None)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{}/tls_and_tokens"])
+def test_tls_takes_the_place_of_no_token(
+    start_server: StartServer,
+    file: pathlib.Path,
+    folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    listen: str,
+) -> None:
+    """A Unix socket stays plain beside TLS, but not open."""
+    authority = Authority(tmp_path, "authority")
+    flags = authority.sign("server").flags()
+    server = start_server(*flags, f"--tokens={file}", listen=listen.format(folder))
+    is_tcp = listen.startswith("127")
+    tls = cw.TlsConfig(root_certificates=authority.certificate) if is_tcp else None
+    assert may_call(server, TRAINER, tls)
+    assert not may_call(server, "x" + TRAINER, tls)
+    assert not may_call(server, None, tls)
 
 
 def test_metrics_ask_for_the_same_token(guarded: ServerProcess) -> None:

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "server/listen/connection_table.h"
 #include "spdlog/sinks/null_sink.h"
 #include "spdlog/sinks/ostream_sink.h"
+#include "tests/server/descriptors.h"
 #include "tests/server/temporary_folder.h"
 #include "tests/testing/eventually.h"
 
@@ -139,24 +139,6 @@ TEST(Acceptor, LeavesDescriptorsForOthers) {
   EXPECT_EQ(accepted.count(), kConnections);
   acceptor->Stop();
 }
-
-// While it lives, this process can open no more files.
-class NoFreeDescriptor {
- public:
-  NoFreeDescriptor() {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const FileDescriptor lowest_free(dup(STDERR_FILENO));
-    const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free.get()),
-                      .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  }
-  NoFreeDescriptor(const NoFreeDescriptor&) = delete;
-  NoFreeDescriptor& operator=(const NoFreeDescriptor&) = delete;
-  ~NoFreeDescriptor() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
-
- private:
-  rlimit before_{};
-};
 
 // The connection waits in the queue, and so does the listener.
 TEST(Acceptor, AcceptsAgainAfterALackOfDescriptors) {
@@ -439,11 +421,6 @@ TEST(ConnectionTable, AnEarlierConnectionOfANameTakesNoneAway) {
   table.Clean();
   EXPECT_EQ(table.Close("a 1"), "a");
   EXPECT_TRUE(pairs[1].IsShutDown());
-}
-
-int64_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
 }
 
 TEST(ConnectionTable, ClosesItsDuplicates) {

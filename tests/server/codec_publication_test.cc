@@ -322,6 +322,62 @@ TEST(Publication, PartsAreNoMoreThanTheWhole) {
               testing::Contains("sums.nonempty_sequences"));
 }
 
+// As proto/counterweight/v1/sums.proto has it; the KL penalty may have tokens
+// of its own.
+TEST(Publication, ACountMayBeAsLargeAsItsWhole) {
+  const auto expect_most = [](const char* path, int64_t most,
+                              void (*set)(v1::BatchSums*, int64_t)) {
+    EXPECT_THAT(ViolationsAfterSums([&](auto* s) { set(s, most); }), IsEmpty())
+        << path;
+    EXPECT_THAT(ViolationsAfterSums([&](auto* s) { set(s, most + 1); }),
+                ElementsAre(path));
+  };
+  expect_most("sums.kept_tokens", 100,
+              [](auto* s, int64_t n) { s->set_kept_tokens(n); });
+  expect_most("sums.kept_sequences", 7,
+              [](auto* s, int64_t n) { s->set_kept_sequences(n); });
+  expect_most("sums.non_finite_tokens", kLimits.max_tokens,
+              [](auto* s, int64_t n) { s->set_non_finite_tokens(n); });
+  expect_most("sums.weight.tokens_high", 8, [](auto* s, int64_t n) {
+    s->mutable_weight()->set_tokens_high(n);
+  });
+  expect_most("sums.weight.tokens_outside", 100, [](auto* s, int64_t n) {
+    s->mutable_weight()->set_tokens_outside(n);
+  });
+  expect_most("sums.loss.clipped", 100,
+              [](auto* s, int64_t n) { s->mutable_loss()->set_clipped(n); });
+  expect_most("sums.loss.high", 100,
+              [](auto* s, int64_t n) { s->mutable_loss()->set_high(n); });
+  expect_most("sums.loss.low", 100,
+              [](auto* s, int64_t n) { s->mutable_loss()->set_low(n); });
+  expect_most("sums.loss.kl_penalty.kl_tokens", kLimits.max_tokens,
+              [](auto* s, int64_t n) {
+                s->mutable_loss()->mutable_kl_penalty()->set_kl_tokens(n);
+              });
+  expect_most("sums.rules[0].dropped_tokens", 100, [](auto* s, int64_t n) {
+    s->mutable_rules(0)->set_dropped_tokens(n);
+  });
+  expect_most("sums.rules[0].dropped_sequences", 7, [](auto* s, int64_t n) {
+    s->mutable_rules(0)->set_dropped_sequences(n);
+  });
+}
+
+// Nothing was generated, or nothing counts: the smallest batch of all.
+TEST(Publication, ABatchWithoutTokensIsOne) {
+  EXPECT_THAT(ViolationsAfterSums([](v1::BatchSums* s) {
+                s->Clear();
+                s->set_sequences(3);
+                for (int b = 0; b < 11; ++b) {
+                  s->mutable_drift()->add_token_histogram(0);
+                  s->mutable_drift()->add_sequence_histogram(0);
+                }
+                s->mutable_weight();
+                s->mutable_loss()->mutable_kl_penalty();
+                s->add_rules()->set_name("mean_k3");
+              }),
+              IsEmpty());
+}
+
 TEST(Publication, RequiredPartsAndTheNumberOfRules) {
   const auto sums = ViolationsAfterSums;
   EXPECT_THAT(sums([](auto* s) { s->clear_drift(); }),

@@ -229,6 +229,27 @@ TEST_F(MetricsServerTest, ScrapesAtOnceShareAPage) {
   EXPECT_LE(pages_->made(), 12);
 }
 
+// Those who take gzip and those who do not share no page.
+TEST_F(MetricsServerTest, ScrapesAtOnceAreEachAnsweredAsTheyAsked) {
+  const FileDescriptor first = Ask(port_);
+  pages_->WaitForTheFirst();
+  std::vector<FileDescriptor> others;
+  for (int i = 0; i < 16; ++i) {
+    others.push_back(Ask(port_, i % 2 == 0 ? "Accept-Encoding: gzip\r\n" : ""));
+  }
+  pages_->GoOn();
+  EXPECT_TRUE(IsAnswered(first));
+  for (size_t i = 0; i < others.size(); ++i) {
+    const std::string answer = AnswerOf(others[i]);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << i;
+    EXPECT_EQ(
+        answer.find("\r\nContent-Encoding: gzip\r\n") != std::string::npos,
+        i % 2 == 0)
+        << i;
+  }
+  EXPECT_LT(pages_->made(), 17) << "some share a page";
+}
+
 TEST_F(MetricsServerTest, APageIsNotOlderThanItsRequest) {
   pages_->GoOn();
   for (int i = 1; i <= 10; ++i) {

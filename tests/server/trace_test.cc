@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,32 @@ TEST(Traceparent, IdsAreRandom) {
   }
   EXPECT_EQ(ids.size(), 1000U);
   EXPECT_EQ(spans.size(), 1000U);
+}
+
+// Each thread draws by itself.
+TEST(Traceparent, IdsOfThreadsDiffer) {
+  constexpr size_t kThreads = 4;
+  constexpr size_t kEach = 100;
+  std::array<std::vector<TraceId>, kThreads> ids;
+  std::array<std::vector<SpanId>, kThreads> spans;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (size_t n = 0; n < kEach; ++n) {
+        ids[i].push_back(MakeTraceId());
+        spans[i].push_back(MakeSpanId());
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  std::set<TraceId> different_ids;
+  std::set<SpanId> different_spans;
+  for (size_t i = 0; i < kThreads; ++i) {
+    different_ids.insert(ids[i].begin(), ids[i].end());
+    different_spans.insert(spans[i].begin(), spans[i].end());
+  }
+  EXPECT_EQ(different_ids.size(), kThreads * kEach);
+  EXPECT_EQ(different_spans.size(), kThreads * kEach);
 }
 
 RequestRecord SampledRecord() {

@@ -18,6 +18,8 @@
 
 #include "gtest/gtest.h"
 #include "server/base/tcp_socket.h"
+#include "tests/server/descriptors.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -45,26 +47,38 @@ class WebServerTest : public testing::Test {
     return std::string(request.path);
   }
 
-  FileDescriptor Connect() const {
+  static FileDescriptor NewClient() {
     FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    timeval limit{.tv_sec = kDeadlineSeconds, .tv_usec = 0};
+    setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    return client;
+  }
+
+  void ConnectTo(const FileDescriptor& client) const {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port_);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    timeval limit{.tv_sec = kDeadlineSeconds, .tv_usec = 0};
-    setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     if (connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) !=
         0) {
       throw std::runtime_error("cannot connect");
     }
+  }
+
+  FileDescriptor Connect() const {
+    FileDescriptor client = NewClient();
+    ConnectTo(client);
     return client;
   }
 
   // A connection that has sent `text`.
   FileDescriptor Begin(std::string_view text) const {
     FileDescriptor client = Connect();
-    send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    Send(text, client);
     return client;
+  }
+  static void Send(std::string_view text, const FileDescriptor& client) {
+    send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
 
   // All that the server sends until it closes.
@@ -178,6 +192,24 @@ TEST_F(WebServerTest, BeforeItThoseDoThatDoNotRead) {
     as_said = IsOpen(oldest) && ReadAll(greedy).size() < kBigBytes;
   }
   EXPECT_TRUE(as_said);
+}
+
+// It is told of connections again, of all later ones.
+TEST_F(WebServerTest, AMomentWithoutDescriptorsCostsOneConnection) {
+  const int64_t before = OpenDescriptors();
+  const FileDescriptor silent = Connect();
+  ASSERT_TRUE(Eventually([&] { return OpenDescriptors() == before + 2; }))
+      << "the server has accepted it";
+  const FileDescriptor client = NewClient();
+  {
+    const NoFreeDescriptor full;
+    ConnectTo(client);
+    Send(kRequest, client);
+    EXPECT_EQ(ReadAll(silent), "");
+  }
+  EXPECT_EQ(ReadAll(client), "/metrics");
+  EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
+  EXPECT_EQ(ReadAll(Begin(kRequest)), "/metrics");
 }
 
 TEST_F(WebServerTest, BytesThatTrickleDoNotRenewTheTime) {
