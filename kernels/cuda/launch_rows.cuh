@@ -5,9 +5,9 @@
 #include "kernels/cuda/add_columns.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_on_device.cuh"
-#include "kernels/walk/packed_records.h"
 #include "kernels/cuda/row_kernels.cuh"
 #include "kernels/cuda/settle_kernel.cuh"
+#include "kernels/walk/packed_records.h"
 
 namespace counterweight::kernels {
 

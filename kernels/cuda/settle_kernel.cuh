@@ -7,8 +7,8 @@
 #include "kernels/cuda/add_columns.cuh"
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/walk/packed_records.h"
 #include "kernels/cuda/shared_memory.cuh"
+#include "kernels/walk/packed_records.h"
 #include "kernels/walk/row_record.h"
 
 namespace counterweight::kernels {

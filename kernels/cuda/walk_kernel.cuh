@@ -5,10 +5,10 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/walk/packed_records.h"
 #include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/warp_lanes.cuh"
 #include "kernels/walk/loss_row.h"
+#include "kernels/walk/packed_records.h"
 #include "kernels/walk/segment_walk.h"
 
 namespace counterweight::kernels {

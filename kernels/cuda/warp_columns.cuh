@@ -3,8 +3,8 @@
 #define COUNTERWEIGHT_KERNELS_CUDA_WARP_COLUMNS_CUH_
 
 #include "kernels/cuda/column_layout.h"
-#include "kernels/walk/packed_records.h"
 #include "kernels/tile/tile.h"
+#include "kernels/walk/packed_records.h"
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {

@@ -124,7 +124,7 @@ class StalenessWalk {
   }
   void end_segment() { totals_.add(segment_); }
 
-  // Adds a tile whose masked tokens have log ratios and k3 of 0.
+  // Adds a tile, in which masked tokens have log ratios and k3 of 0.
   template <class Lanes>
   __attribute__((noinline)) void add_tile(const TileState<Lanes>& s,
                                           RatioSource source) {

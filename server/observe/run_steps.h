@@ -1,4 +1,4 @@
-// The newest optimizer steps of a run, whose parts arrive as batches.
+// The newest optimizer steps of a run, their parts are batches.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_RUN_STEPS_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_RUN_STEPS_H_
 

@@ -49,7 +49,7 @@ def test_a_step_of_micro_batches_is_one_batch(local: cw.Client) -> None:
     results, totals = run(Step(local, METHOD, loss_metrics=True), parts)
     assert totals.loss == whole.loss
     assert sum(r.loss or 0.0 for r in results) == pytest.approx(whole.loss, rel=1e-12)
-    # A batch with global counts says 1.
+    # A batch with global counts has 1.
     expected = {n: v for n, v in whole.metrics.items() if n != "loss/count"}
     np.testing.assert_equal({n: totals.metrics[n] for n in expected}, expected)
     assert totals.rules == whole.rules

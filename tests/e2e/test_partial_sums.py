@@ -133,7 +133,7 @@ def test_losses_with_the_steps_counts_add_up(local: cw.Client, name: str) -> Non
     try:
         whole = local.correct(**batch, global_counts=counts)
     except cw.InvalidRequestError as error:
-        # A selection, or a width, is the caller's to say.
+        # The caller passes a selection, or a width.
         assert "selection_scope" in str(error) or "norm_length" in str(error)
         return
     finished = [local.correct(**part, global_counts=counts) for part in parts]

@@ -38,7 +38,7 @@ static void TestMemoryOfTheLibrary(cw_handle* handle) {
   CheckAnswer(answer);
   CHECK(Has(answer->message, "\"requestId\":\"a\""));
   CHECK(Has(answer->message, "\"backend\":\"cpu\""));
-  CHECK(Has(answer->message, "\"numericsVersion\":2"));
+  CHECK(Has(answer->message, "\"numericsVersion\":3"));
   cw_free(answer);
   batch.request.place = PlaceNothing;
   CHECK(cw_correct(handle, &batch.request, &answer) == CW_OK);

@@ -106,7 +106,7 @@ static void TestRuns(cw_handle* handle) {
   CHECK(cw_describe(plan, run.numbers, CW_JSON, &answer) == CW_OK);
   CHECK(Has(answer->message, "\"weight_max\":2"));
   CHECK(Has(answer->message, "\"backend\":\"cpu\""));
-  CHECK(Has(answer->message, "\"numericsVersion\":2"));
+  CHECK(Has(answer->message, "\"numericsVersion\":3"));
   cw_free(answer);
   /* Packed, and of another number of sequences. */
   run.batch.num_sequences = 3;

@@ -96,8 +96,7 @@ void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
                         "weights are 0 where the mask is");
   ExpectZeroWhereMasked(decoded, batch, outputs.gradient,
                         "the gradient is 0 where the mask is");
-  const server::Violations found =
-      server::Encode(decoded, result, response);
+  const server::Violations found = server::Encode(decoded, result, response);
   ExpectReadable(found);
   if (!found.empty()) return;
   v1::CorrectResponse parsed;

@@ -37,12 +37,12 @@ void CheckRequest(const std::string& bytes) {
   ExpectReadable(read.violations);
   if (!read.ok()) return;
   Show(read.value);
-  const v1::PublishRequest written = server::WritePublication(read.value, request.method());
+  const v1::PublishRequest written =
+      server::WritePublication(read.value, request.method());
   const auto again = server::ReadPublication(written, {});
   Expect(again.ok(), "what is written can be read");
   Expect(server::WritePublication(again.value, request.method())
-                 .SerializeAsString() ==
-             written.SerializeAsString(),
+                 .SerializeAsString() == written.SerializeAsString(),
          "it says the same");
 }
 

@@ -227,7 +227,7 @@ TEST_P(PartialSumsLaws, WithoutMetricsLossesAddUp) {
   }
 }
 
-// Log-probs that stand for "never", perplexities of 1e217.
+// Log-probs as marks of "never", perplexities of 1e217.
 TEST_P(PartialSumsLaws, HoldForNumbersBeyondFloat32) {
   const Partial partial(corrector_);
   CorrectionSpec spec = BusySpec();

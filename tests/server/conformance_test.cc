@@ -2,6 +2,7 @@
 // threads in turn: the bytes, or the violations, of one unary call.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -166,6 +167,13 @@ TEST_P(ConformanceTest, WithoutMetricsTheRestIsTheSame) {
   expected.response.clear_timing();
   expected.response.clear_metrics();
   expected.response.clear_rules();
+  // Rules that drop most are known by their counts.
+  auto* const warnings = expected.response.mutable_warnings();
+  warnings->erase(std::remove_if(warnings->begin(), warnings->end(),
+                                 [](const std::string& warning) {
+                                   return warning.starts_with("rule ");
+                                 }),
+                  warnings->end());
   request.set_omit_metrics(true);
   ExpectSame(expected, Endpoints().front()->Unary(request));
   ExpectSame(expected, Endpoints().back()->Streamed(request, 63));

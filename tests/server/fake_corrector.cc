@@ -123,9 +123,14 @@ kernels::CorrectResult FakeBackend::Enter(const kernels::Batch& batch) {
 }
 
 kernels::CorrectResult FakeCorrector::Correct(
-    const kernels::CorrectionSpec& /*spec*/, const kernels::Batch& batch,
+    const kernels::CorrectionSpec& spec, const kernels::Batch& batch,
     const kernels::Outputs& outputs) {
-  const kernels::CorrectResult result = backend_->Enter(batch);
+  kernels::CorrectResult result = backend_->Enter(batch);
+  if (outputs.partial_sums) {
+    result.partial = kernels::MakeCpuCorrector(1)
+                         ->Correct(spec, batch, {.partial_sums = true})
+                         .partial;
+  }
   const int64_t size = batch.offsets[batch.num_sequences];
   if (outputs.weights != nullptr) std::fill_n(outputs.weights, size, 1.0F);
   if (outputs.keep_mask != nullptr) {

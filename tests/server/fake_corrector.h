@@ -72,7 +72,8 @@ class FakeBackend {
   kernels::CorrectResult result_;
 };
 
-// Writes weights of 1 and keeps every token; sums hold the counts alone.
+// Writes weights of 1 and keeps every token; sums hold the counts alone, but
+// those that other parts are added to are the batch's.
 class FakeCorrector final : public kernels::Corrector {
  public:
   explicit FakeCorrector(std::shared_ptr<FakeBackend> backend)

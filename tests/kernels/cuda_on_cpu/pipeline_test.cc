@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/cuda/batch_blocks.h"
-#include "kernels/walk/record_columns.h"
 #include "kernels/walk/make_plan.h"
+#include "kernels/walk/record_columns.h"
 #include "tests/gpu_check/compare.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/kernels/cuda_on_cpu/placed_run.h"

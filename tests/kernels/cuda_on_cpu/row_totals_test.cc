@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/walk/packed_records.h"
-#include "kernels/walk/record_columns.h"
 #include "kernels/math/exact_sum.h"
 #include "kernels/walk/column_table.h"
 #include "kernels/walk/loss_row.h"
 #include "kernels/walk/make_plan.h"
+#include "kernels/walk/packed_records.h"
+#include "kernels/walk/record_columns.h"
 #include "tests/kernels/cuda_on_cpu/copied.h"
 #include "tests/kernels/cuda_on_cpu/fake_cuda.h"
 #include "tests/testing/loss_specs.h"
