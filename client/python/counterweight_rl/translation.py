@@ -33,12 +33,13 @@ _PATHS = {
     "non_finite_policy": "non_finite",
     "omit_metrics": "metrics",
     "compute_loss": "outputs['loss']",
-    **{f"labels.{name}": name for name in ("run", "replica", "policy_version")},
+    **{f"labels.{name}": name for name in ("run", "replica", "policy_version", "step")},
     **{f"tensors[{role}]": name for role, name in _ROLES.items()},
 }
 _RPCS = {
     "ListMethods": "client.list_methods()",
     "GetServerInfo": "client.server_info()",
+    "MergeSums": "client.merge()",
     "CorrectStream": 'transport="stream"',
     "Publish": "publish=",
 }
@@ -52,6 +53,7 @@ _PHRASES = {
     "num_sequences * length": "shape[0] * shape[1]",
     "non_finite_policy": "non_finite",
     "labels.policy_version": "policy_version",
+    "labels.step": "step",
 }
 
 
