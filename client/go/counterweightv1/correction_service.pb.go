@@ -1469,11 +1469,12 @@ type PublishRequest struct {
 	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
 	// Required. The batch's sums.
 	Sums *BatchSums `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
-	// With labels.step: the same sums before they were rounded, and the method
-	// that they are of, so that the parts of a step add up without an error.
-	// INVALID_ARGUMENT if `sums` are not made of them, or without labels.step.
-	PartialSums   *PartialSums `protobuf:"bytes,4,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
-	Method        *Method      `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// With labels.step: the same sums before they were rounded, so that the parts
+	// of a step add up without an error. INVALID_ARGUMENT if `sums` are not made
+	// of them, or without labels.step and `method`.
+	PartialSums *PartialSums `protobuf:"bytes,4,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
+	// The method of partial_sums, and required beside them.
+	Method        *Method `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1589,8 +1590,9 @@ type MergeSumsRequest struct {
 	// The method of the parts. Absent: the parts are added, no more.
 	Method *Method `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
 	// For cw_sums of libcounterweight, by which a trainer publishes a step once:
-	// as in PublishRequest. A server refuses both by name.
-	RequestId     string  `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// as in PublishRequest. A server refuses it, and `labels`, by name.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// For cw_sums, as request_id.
 	Labels        *Labels `protobuf:"bytes,4,opt,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
