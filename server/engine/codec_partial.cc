@@ -347,8 +347,7 @@ Violations MergeSums(const v1::MergeSumsRequest& request,
   decoded.warnings = std::move(method.value.warnings);
   decoded.method = std::move(method.value);
   decoded.omits_metrics = !decoded.method.spec.metrics;
-  const Violations violations =
-      Encode(decoded, finished, response->mutable_answer());
+  Violations violations = Encode(decoded, finished, response->mutable_answer());
   if (!violations.empty()) return violations;
   WriteCounts(request.method(), sums, finished.sums, response);
   return {};

@@ -1,9 +1,9 @@
 #include "server/engine/codec_publication.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "google/protobuf/message.h"
@@ -123,10 +123,10 @@ StepPart PartOf(int64_t step, const Method& method,
           }};
 }
 
-bool HaveSameBytes(const PublishedBatch& a, const PublishedBatch& b) {
-  return a.has_weight == b.has_weight && a.has_loss == b.has_loss &&
-         a.has_kl_penalty == b.has_kl_penalty && a.rule_names == b.rule_names &&
-         std::memcmp(&a.sums, &b.sums, sizeof(a.sums)) == 0;
+std::string BytesOf(const PublishedBatch& batch) {
+  v1::BatchSums sums;
+  WriteSums(batch, &sums);
+  return sums.SerializeAsString();
 }
 
 // The sums of a part have been checked; those before rounding are right if they
@@ -151,7 +151,7 @@ void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
   result->violations.Append(method.violations);
   if (!method.ok()) return;
   StepPart part = PartOf(request.labels().step(), method.value, sums.value);
-  if (!HaveSameBytes(part.publish(sums.value), result->value.batch)) {
+  if (BytesOf(part.publish(sums.value)) != BytesOf(result->value.batch)) {
     result->violations.push_back(
         {"partial_sums", "are not those of which `sums` are made"});
     return;
