@@ -43,7 +43,7 @@ def streaming(server: FakeServer) -> FakeServer:
 
 @pytest.fixture
 def client(server: FakeServer) -> Iterator[cw.Client]:
-    with cw.Client(server.target, timeout=30) as connected:
+    with cw.Client(server.target, timeout=300) as connected:
         yield connected
 
 
@@ -69,7 +69,7 @@ def sharing() -> Iterator[Sharing]:
 @pytest.fixture
 def sharer(sharing: Sharing) -> Iterator[cw.Client]:
     """A client that shares memory with the server."""
-    with cw.Client(sharing[0].target, timeout=30, transport="shared_memory") as connected:
+    with cw.Client(sharing[0].target, timeout=300, transport="shared_memory") as connected:
         yield connected
 
 

@@ -266,7 +266,7 @@ def test_asyncio(computing: Sharing, device: FakeCuda) -> None:
 
     async def run() -> None:
         async with counterweight_rl.aio.Client(
-            server.target, transport="shared_memory", timeout=30
+            server.target, transport="shared_memory", timeout=300
         ) as client:
             batches = [client.correct(**on(device), outputs=ALL) for _ in range(4)]
             for result in await asyncio.gather(*batches):

@@ -26,7 +26,7 @@ def test_outputs_are_kept_until_the_server_is_done(computing: Sharing, device: F
     server, memory = computing
     memory.busy = True
     server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
-    with cw.Client(server.target, transport="shared_memory", timeout=30) as client:
+    with cw.Client(server.target, transport="shared_memory", timeout=300) as client:
         batch = on(device)
         with pytest.raises(cw.DeadlineError):
             client.correct(**batch, outputs=("weights",))
@@ -150,7 +150,7 @@ def test_memory_of_a_server_that_never_ends_is_lost(
     memory.busy = True
     server.handler = failing(grpc.StatusCode.DEADLINE_EXCEEDED, "given up")
     with (
-        cw.Client(server.target, transport="shared_memory", timeout=30) as client,
+        cw.Client(server.target, transport="shared_memory", timeout=300) as client,
         pytest.raises(cw.DeadlineError),
     ):
         client.correct(**on(device), outputs=("weights",))
@@ -168,7 +168,7 @@ def test_memory_of_a_server_that_never_ends_is_lost(
 
 def test_nothing_is_left(computing: Sharing, device: FakeCuda) -> None:
     server, memory = computing
-    with cw.Client(server.target, transport="shared_memory", timeout=30) as client:
+    with cw.Client(server.target, transport="shared_memory", timeout=300) as client:
         for _ in range(20):
             assert_is_the_answer(client.correct(**on(device), outputs=ALL))
     gc.collect()

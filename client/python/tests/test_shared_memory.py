@@ -138,7 +138,7 @@ def test_a_server_that_never_knows_its_regions_gets_chunks(sharing: Sharing, ref
         return answer(request, context)
 
     server.handler = only_streams
-    with cw.Client(server.target, timeout=30) as client:
+    with cw.Client(server.target, timeout=300) as client:
         large = {name: np.tile(BATCH[name], (1, 200_000)) for name in list(BATCH)[:3]}
         with pytest.raises(cw.CounterweightError, match="cannot read"):  # the sample is smaller
             client.correct(method="token_tis", **large)

@@ -348,7 +348,7 @@ def test_submitted_streams_have_copies(streaming: FakeServer) -> None:
     """Arrays may be reused at once, although they are sent in the background."""
     streaming.handler = echo
     batch = large(600_000)
-    with cw.Client(streaming.target, transport="stream", timeout=30) as client:
+    with cw.Client(streaming.target, transport="stream", timeout=300) as client:
         futures = []
         for number in range(8):
             batch["rollout_log_probs"].fill(number)
