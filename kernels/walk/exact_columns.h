@@ -70,8 +70,8 @@ class ExactRegisters {
     for (int n = 0; n < num_exact_; ++n) put(exact_at_[n], bins_[n].take());
   }
 
-  // Calls put(c, bins) for each of `columns`, of which a register holds
-  // kWideLanes.
+  // Calls put(c, bins) for each of `columns`. A register holds kWideLanes of
+  // them.
   template <class Put>
   void take_bins(int columns, Put put) {
     carry();

@@ -1,5 +1,5 @@
 // The columns of a plan's records. On a device one lane adds each up, from
-// packed records, of which it reads neighbouring columns in one access.
+// packed records: the lanes read neighbouring columns in one access.
 #ifndef COUNTERWEIGHT_KERNELS_WALK_RECORD_COLUMNS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_RECORD_COLUMNS_H_
 

@@ -163,13 +163,12 @@ CW_EXPORT int cw_correct(cw_handle* handle, const cw_request* request,
                          cw_answer** answer);
 
 /* The sums of the batch that cw_correct answered, or of the step that cw_merge
- * did with labels: a
- * counterweight.v1.PublishRequest of a few KB in `format`, which may be another
- * one than the answer's. A server that gets it by the RPC Publish shows the
- * batch in its metrics as if it had corrected it. *message is valid until the
- * answer's next cw_sums or cw_free; it has size 0 if there is nothing to
- * publish: the request had omit_metrics, or the answer is of another function.
- * For one thread at a time. */
+ * answered with labels: a counterweight.v1.PublishRequest of a few KB in
+ * `format`, which may be another one than the answer's. A server that gets it
+ * by the RPC Publish shows the batch in its metrics as if it had corrected it.
+ * *message is valid until the answer's next cw_sums or cw_free; it has size 0
+ * if there is nothing to publish: the request had omit_metrics, or the answer
+ * is of another function. For one thread at a time. */
 CW_EXPORT int cw_sums(cw_answer* answer, int32_t format, cw_bytes* message);
 
 /* Checks a request without its bytes (tensors, place, stop are not read): what

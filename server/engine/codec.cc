@@ -211,7 +211,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
       (request.labels().has_step() && !request.omit_metrics());
   if (!violations.empty()) return {{}, std::move(violations)};
   const PartialIdentity partial =
-      IdentityOf(request, facts, reads.width ? layout.value.padded_length : 0);
+      IdentityOf(request, facts, method.value,
+                 reads.width ? layout.value.padded_length : 0);
   const bool is_of_any_shape =
       IsOfAnyShape(request, method.value, versions.value, reads);
   return {{.layout = std::move(layout.value),

@@ -35,7 +35,8 @@ enum Fact : uint64_t {
   kOmitsLoss = 1 << 8,
   kOmitsMetrics = 1 << 9,
   kFirstOfPolicy = 1 << 10,  // two bits: NonFinitePolicy
-  kAllFacts = (1 << 12) - 1
+  kMeasures = 1 << 12,  // CorrectionSpec::metrics, also without kOmitsMetrics
+  kAllFacts = (1 << 13) - 1
 };
 
 // Whole numbers of float64 are exact below it, and so are sums of a few.
@@ -76,6 +77,11 @@ bool HasCounts(const PartialSums& sums) {
   }
   const bool has_versions = AgreedOn(sums, Agreed::kVersions) == 1.0;
   return !has_versions || IsCount(sums.maxima.back());
+}
+
+bool Has(const PartialSums& sums, Fact fact) {
+  const double facts = AgreedOn(sums, Agreed::kFacts).value_or(0.0);
+  return (static_cast<uint64_t>(facts) & fact) != 0;
 }
 
 RequestFacts FactsOf(uint64_t facts, const PartialSums& sums,
@@ -212,7 +218,8 @@ Result<PartialSums> ReadParts(const v1::MergeSumsRequest& request) {
 }  // namespace
 
 PartialIdentity IdentityOf(const v1::CorrectRequest& request,
-                           const RequestFacts& facts, int64_t width) {
+                           const RequestFacts& facts, const Method& method,
+                           int64_t width) {
   PartialIdentity identity;
   if (!request.partial_sums() && !request.labels().has_step()) return identity;
   const auto add = [&](bool has, Fact fact) {
@@ -228,6 +235,7 @@ PartialIdentity IdentityOf(const v1::CorrectRequest& request,
   add(facts.has_global_counts, kGlobalCounts);
   add(request.omit_loss(), kOmitsLoss);
   add(request.omit_metrics(), kOmitsMetrics);
+  add(method.spec.metrics, kMeasures);
   // A client that names the default has sums of the same kind.
   const auto policy =
       request.non_finite_policy() == v1::NON_FINITE_POLICY_UNSPECIFIED
@@ -318,7 +326,7 @@ Result<Method> ReadMethodOf(const v1::Method& method, const PartialSums& sums,
   }
   kernels::CorrectionSpec& spec = read.value.spec;
   if ((bits & kOmitsLoss) != 0) spec.loss = {};
-  spec.metrics = (bits & kOmitsMetrics) == 0;
+  spec.metrics = (bits & kMeasures) != 0;
   const bool has_versions = AgreedOn(sums, Agreed::kVersions) == 1.0;
   if (!HaveSameSizes(sums, kernels::NoSums(spec, has_versions))) {
     read.violations.push_back({parts, "is not of this method"});
@@ -346,7 +354,7 @@ Violations MergeSums(const v1::MergeSumsRequest& request,
   Decoded decoded;
   decoded.warnings = std::move(method.value.warnings);
   decoded.method = std::move(method.value);
-  decoded.omits_metrics = !decoded.method.spec.metrics;
+  decoded.omits_metrics = Has(sums, kOmitsMetrics);
   Violations violations = Encode(decoded, finished, response->mutable_answer());
   if (!violations.empty()) return violations;
   WriteCounts(request.method(), sums, finished.sums, response);

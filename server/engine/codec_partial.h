@@ -15,8 +15,8 @@
 
 namespace counterweight::server {
 
-// Properties of the request that its sums carry, so that its
-// method alone finishes them.
+// Properties of the request that its sums carry, so that its method alone
+// finishes them.
 struct PartialIdentity {
   uint64_t method = 0;  // hash, below 2^53
   uint64_t facts = 0;
@@ -24,9 +24,10 @@ struct PartialIdentity {
 };
 
 PartialIdentity IdentityOf(const v1::CorrectRequest& request,
-                           const RequestFacts& facts, int64_t width);
+                           const RequestFacts& facts, const Method& method,
+                           int64_t width);
 
-// Adds who they are.
+// Stores the identity in the sums.
 void Identify(const PartialIdentity& identity, kernels::PartialSums* sums);
 
 void EncodePartial(const kernels::PartialSums& sums, v1::PartialSums* message);
@@ -36,7 +37,7 @@ void EncodePartial(const kernels::PartialSums& sums, v1::PartialSums* message);
 Result<kernels::PartialSums> ReadPartial(const v1::PartialSums& message,
                                          const std::string& field);
 
-// A method whose sums are known. Violations name what keeps the two apart.
+// Reads the method of known sums. Violations name the difference of the two.
 // `parts` is the path of the sums.
 Result<Method> ReadMethodOf(const v1::Method& method,
                             const kernels::PartialSums& sums,

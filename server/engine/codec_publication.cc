@@ -129,6 +129,18 @@ std::string BytesOf(const PublishedBatch& batch) {
   return sums.SerializeAsString();
 }
 
+// The method of sums that are published.
+Result<Method> ReadMeasured(const v1::Method& method,
+                            const kernels::PartialSums& sums,
+                            const std::string& field) {
+  Result<Method> read = ReadMethodOf(method, sums, field);
+  if (read.ok() && !read.value.spec.metrics) {
+    read.violations.push_back(
+        {field, "has no drift to publish: its requests had omit_metrics"});
+  }
+  return read;
+}
+
 // The sums of a part have been checked; those before rounding are right if they
 // are made of them.
 void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
@@ -147,7 +159,7 @@ void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
   result->violations.Append(sums.violations);
   if (!sums.ok()) return;
   const Result<Method> method =
-      ReadMethodOf(request.method(), sums.value, "partial_sums");
+      ReadMeasured(request.method(), sums.value, "partial_sums");
   result->violations.Append(method.violations);
   if (!method.ok()) return;
   StepPart part = PartOf(request.labels().step(), method.value, sums.value);
@@ -229,7 +241,7 @@ Result<Publication> PublicationOf(const v1::MergeSumsRequest& request,
   if (!result.ok()) return result;
   const Result<kernels::PartialSums> all = ReadPartial(sums, "parts");
   const Result<Method> method =
-      ReadMethodOf(request.method(), all.value, "parts");
+      ReadMeasured(request.method(), all.value, "parts");
   result.violations.Append(all.violations);
   result.violations.Append(method.violations);
   if (!result.ok()) return result;

@@ -20,8 +20,6 @@ bool AreOfOneMethod(const PartialSums& a, const PartialSums& b) {
 
 bool RunSteps::Add(const StepPart& part, const PublishedBatch& batch,
                    StepBatch* step) {
-  int64_t newest = part.step;
-  for (const Sums& each : sums_) newest = std::max(newest, each.step);
   // Steps may be skipped: the newest two are those that were seen.
   std::vector<int64_t> steps = {part.step};
   for (const Sums& each : sums_) steps.push_back(each.step);
@@ -29,14 +27,22 @@ bool RunSteps::Add(const StepPart& part, const PublishedBatch& batch,
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   if (steps.size() > kMaxSteps) {
     const int64_t oldest = steps[kMaxSteps - 1];
-    if (part.step < oldest) return false;
-    std::erase_if(sums_, [&](const Sums& each) { return each.step < oldest; });
+    if (part.step >= oldest) {
+      std::erase_if(sums_,
+                    [&](const Sums& each) { return each.step < oldest; });
+    } else if (++num_late_ < kMostLate) {
+      return false;
+    } else {
+      sums_.clear();
+      steps = {part.step};
+    }
   }
+  num_late_ = 0;
   Sums& all = FindOrAdd(part);
   *step = {
       .step = part.step,
       .parts = static_cast<int64_t>(all.sums.whole[kernels::kPartialParts]),
-      .is_newest = part.step == newest,
+      .is_newest = part.step == steps.front(),
       .batch = part.publish(all.sums)};
   // Losses that each divide by their batch's own counts do not add up.
   if (all.sums.whole[kernels::kPartialCoupled] > 0.0) {

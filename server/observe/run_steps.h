@@ -1,4 +1,4 @@
-// The newest optimizer steps of a run, their parts are batches.
+// The newest optimizer steps of a run, with batches as their parts.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_RUN_STEPS_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_RUN_STEPS_H_
 
@@ -30,8 +30,13 @@ class RunSteps {
   // Sums of other methods in a step replace the oldest.
   static constexpr size_t kMaxSums = 4;
 
-  // Adds `batch`, whose exact sums `part` has, and stores the step in *step.
-  // False: the step is older than the newest two, and nothing was added.
+  // So many parts in a row that are older than the newest two steps are those
+  // of a run that went back to a checkpoint, not late ones.
+  static constexpr int kMostLate = 8;
+
+  // Adds `part`, the exact sums of `batch`, and stores its step in *step.
+  // False: it is late, and nothing was added. The last of kMostLate in a row
+  // begins anew with its step.
   bool Add(const StepPart& part, const PublishedBatch& batch, StepBatch* step);
 
  private:
@@ -43,6 +48,7 @@ class RunSteps {
   Sums& FindOrAdd(const StepPart& part);
 
   std::vector<Sums> sums_;  // oldest first by their first part
+  int num_late_ = 0;        // parts since the last that was added
 };
 
 }  // namespace counterweight::server

@@ -19,7 +19,7 @@ LISTENING = "counterweight-server listening on "
 METRICS = "metrics on "
 # An ample bound for starting, stopping and waiting; only a hang reaches it.
 DEADLINE_SECONDS = 150
-# A slow machine must not look like a broken client. Flags of a test come later, and win.
+# A slow machine must not look like a broken client. A later flag of a test replaces one of these.
 PATIENCE = ("--stream_timeout=3600", "--unary_timeout=3600", "--max_queue_seconds=3600")
 
 

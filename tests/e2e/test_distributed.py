@@ -91,6 +91,8 @@ def test_wrong_use_is_refused(local: cw.Client) -> None:
     step.finish(**parts[0])
     with pytest.raises(ValueError, match="or were finished before"):
         step.finish(**parts[0])
+    for part in parts[1:]:
+        step.finish(**part)
     step.close()
     with pytest.raises(ValueError, match="closed before"):
         step.close()
@@ -173,6 +175,67 @@ def test_mpi_communicators_reduce_too(local: cw.Client, average: bool) -> None:
     factor = 3 if average else 1
     losses = sum(r.loss or 0.0 for results, _ in answers for r in results)
     assert losses == pytest.approx(factor * (whole.loss or 0.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("denominator", ["original", "kept"])
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "token_mean",
+        "token_sum",
+        "seq_mean_token_sum",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum_norm",
+    ],
+)
+def test_every_reduction_is_that_of_one_batch(
+    local: cw.Client, aggregation: str, denominator: str, ranks: int
+) -> None:
+    """Two ranks whose trainer averages: their losses add up to twice the batch's."""
+    loss = cw.PolicyLoss(
+        surrogate="ppo_clip",
+        aggregation=aggregation,
+        denominator=denominator,
+        ratio_source="current_old",
+        clip_low=0.2,
+        clip_high=0.2,
+        norm_length=100 if aggregation.endswith("norm") else None,
+    )
+    method = cw.Preset("geo_rs_token_tis", policy_loss=loss)
+    batch, parts = micro_batches(4)
+    whole = local.correct(**batch, method=method)
+    group = FakeMpi(ranks)
+    with futures.ThreadPoolExecutor(ranks) as threads:
+        answers = list(
+            threads.map(
+                lambda me: run(Step(local, method, group=group, average=True), parts[me::ranks]),
+                range(ranks),
+            )
+        )
+    losses = sum(result.loss or 0.0 for results, _ in answers for result in results)
+    assert losses == pytest.approx(ranks * (whole.loss or 0.0), rel=1e-12)
+    for _, totals in answers:
+        assert totals.loss == pytest.approx(whole.loss, rel=1e-15)
+
+
+def test_a_step_of_which_a_part_is_missing_has_no_loss(local: cw.Client) -> None:
+    _, parts = micro_batches(4)
+    group = FakeMpi(2)
+
+    def rank(me: int) -> str:
+        step = Step(local, METHOD, group=group)
+        for part in parts[me::2]:
+            step.add(**part)
+        step.reduce()
+        for part in parts[me::2][me:]:
+            step.finish(**part)
+        with pytest.raises(ValueError, match="3 of the step's 4 micro-batches") as caught:
+            step.close()
+        return str(caught.value)
+
+    with futures.ThreadPoolExecutor(2) as ranks:
+        assert len(set(ranks.map(rank, range(2)))) == 1
 
 
 def test_ranks_with_other_methods_fail_by_name(local: cw.Client) -> None:

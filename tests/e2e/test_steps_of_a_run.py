@@ -180,6 +180,19 @@ def test_two_methods_of_a_step_do_not_mix(client: cw.Client, server: ServerProce
     assert server.metric('counterweight_drift_step_parts{run="two"}') == 3
 
 
+def test_what_cannot_be_published_is_refused(server: ServerProcess) -> None:
+    batch = parts_of(1)[0]
+    with cw.Client("local:", publish=server.address) as local:
+        with pytest.raises(ValueError, match="number is required"):
+            Step(local, METHOD, run="unnumbered")
+        bare = local.correct(**batch, method="token_tis", partial_sums=True, metrics=False).sums
+        assert bare is not None
+        with pytest.raises(cw.InvalidRequestError, match="parts: has no drift to publish"):
+            local.metrics_of(bare, "token_tis", run="bare", step=1)
+    assert local.publish_dropped == 0
+    assert 'run="bare"' not in server.scrape()
+
+
 def test_labels_of_sums_need_a_client_that_publishes(client: cw.Client) -> None:
     sums = client.correct(**BATCH, method="token_tis", partial_sums=True).sums
     assert sums is not None

@@ -93,6 +93,27 @@ TEST(RunSteps, KeepsTheNewestTwo) {
   EXPECT_TRUE(step.is_newest);
 }
 
+// Its gauges must not stand still until it has caught up.
+TEST(RunSteps, ARunThatGoesBackBeginsAnew) {
+  RunSteps steps;
+  StepBatch step;
+  const auto add = [&](int64_t number) {
+    const Part part = Corrected({0.5f}, number);
+    return steps.Add(part.part, part.batch, &step);
+  };
+  ASSERT_TRUE(add(1000));
+  ASSERT_TRUE(add(1001));
+  for (int i = 1; i < RunSteps::kMostLate; ++i) EXPECT_FALSE(add(900)) << i;
+  ASSERT_TRUE(add(1001));  // they were late
+  for (int i = 1; i < RunSteps::kMostLate; ++i) EXPECT_FALSE(add(900)) << i;
+  ASSERT_TRUE(add(900));
+  EXPECT_TRUE(step.is_newest);
+  EXPECT_EQ(step.parts, 1);
+  ASSERT_TRUE(add(901));
+  EXPECT_TRUE(step.is_newest);
+  EXPECT_FALSE(add(1) || add(2));
+}
+
 TEST(RunSteps, MethodsOfAStepAreApartAndBounded) {
   RunSteps steps;
   StepBatch step;

@@ -797,7 +797,9 @@ type Labels struct {
 	PolicyVersion *int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3,oneof" json:"policy_version,omitempty"`
 	// Optimizer step that the batch is a part of, >= 0. Gauges and page then show
 	// the step: the sums of all its batches, of all ranks and micro-batches, from
-	// Correct and Publish alike. A server adds to the newest two steps of a run.
+	// Correct and Publish alike. A server adds to the newest two steps of a run;
+	// earlier ones change counters alone, until eight batches in a row are of
+	// such: the run went back to a checkpoint, and its steps begin anew.
 	// Absent: they show each batch.
 	Step          *int64 `protobuf:"varint,4,opt,name=step,proto3,oneof" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1662,13 +1664,13 @@ type MergeSumsResponse struct {
 	// Equal for every partition and order of the same rows but for the number of
 	// parts. Of a single vector its canonical form.
 	Sums *PartialSums `protobuf:"bytes,1,opt,name=sums,proto3" json:"sums,omitempty"`
-	// The answer of one request with all rows, without tensors;
-	// its warnings are those of the method and of its numbers. Absent without
-	// `method`. INVALID_ARGUMENT if the parts' losses do not add up, because each
+	// The answer of one request with all rows, without tensors; its warnings are
+	// those of the method and of its numbers. Absent without `method`. INVALID_ARGUMENT if the parts' losses do not add up, because each
 	// divided by its own counts.
 	Answer *CorrectResponse `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	// The step's counts, those that the method reads, for the requests that
-	// compute its losses. Absent if it reads none.
+	// compute its losses. Absent if it reads none, but for num_ranks, which a sum
+	// of tokens reads too.
 	Counts *GlobalCounts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
 	// Why the method's loss cannot divide by the counts of a step; empty if it
 	// can, or has none.

@@ -44,7 +44,7 @@ type PartialSums struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Numbers that add up.
 	Sums []float64 `protobuf:"fixed64,1,rep,packed,name=sums,proto3" json:"sums,omitempty"`
-	// Numbers of which the largest counts.
+	// A merge takes the largest of each.
 	Maxima        []float64 `protobuf:"fixed64,2,rep,packed,name=maxima,proto3" json:"maxima,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

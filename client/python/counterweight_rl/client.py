@@ -217,7 +217,7 @@ class Client(OneProcess):
                 for batches whose drift is already known, such as later epochs over the same
                 rollouts.
             partial_sums: True: the result has ``sums``, which those of other parts of the step are
-                added to; see ``merge``.
+                added to; see ``merge``. A client with ``publish`` does not send them by itself.
             omit_loss: True leaves the method's policy loss out: for the first pass over a step,
                 before its counts are known.
             out: Destination arrays by output name: of the kind, shape, dtype and device that the

@@ -19,7 +19,7 @@ class PartialSums:
 
     Attributes:
         sums: float64, numbers that add up.
-        maxima: float64, numbers of which the largest counts.
+        maxima: float64, numbers; a merge takes the largest of each.
     """
 
     __slots__ = ("maxima", "sums")

@@ -32,6 +32,8 @@ _OF_STEP = frozenset(
 )
 _OF_LOSS = frozenset({"group_ids", "row_divisors"})
 _ARGUMENTS = calls.ARGUMENTS.keys() - _OF_STEP
+# The number of a vector of sums that counts its batches.
+_PARTS = 1
 
 
 class Step:
@@ -80,7 +82,8 @@ class Step:
             selection_scope: "call" for KL_COV and CLIP_COV, which then select among the tokens of
                 each micro-batch.
             loss_metrics: True: ``close`` also has the loss's own metrics, such as
-                "loss/clip_fraction"; ``finish`` takes longer then.
+                "loss/clip_fraction"; ``finish`` takes longer then, and a server that computes the
+                micro-batches counts their tokens twice.
             run: Label of the step in Prometheus and on the page, as in ``Client.correct``.
             policy_version: As ``run``.
             number: The optimizer step's number, ``step`` of ``Client.correct``. A server adds the
@@ -89,7 +92,12 @@ class Step:
 
         Raises:
             TypeError: ``group`` is none.
+            ValueError: The client publishes, and there is no ``number``.
         """
+        if number is None and client.publishes:
+            raise ValueError(
+                "number is required: a client with publish= sends a step's sums by its number"
+            )
         self._client = client
         self._method = method
         self._group = Group(group)
@@ -166,9 +174,10 @@ class Step:
             ValueError: The step was not reduced yet.
         """
         counts = self._reduced("counts").counts
-        if counts is None:
-            return None
         ranks = self._group.size if self._average else None
+        if counts is None:
+            # A sum of tokens divides by nothing, and is averaged all the same.
+            return None if ranks is None else GlobalCounts(num_ranks=ranks)
         return dataclasses.replace(counts, num_ranks=ranks, selection_scope=self._selection_scope)
 
     @calls.takes(_ARGUMENTS)
@@ -214,7 +223,8 @@ class Step:
             loss that the ranks' average is.
 
         Raises:
-            ValueError: The step was not reduced yet, or closed before.
+            ValueError: The step was not reduced yet, or closed before; or some rank has finished
+                less micro-batches than it added, on every rank. None finished is no loss.
             CounterweightError: As ``reduce``.
         """
         totals = self._reduced("close()")
@@ -224,6 +234,12 @@ class Step:
         sums = self._group.reduce(self._loss_sums)
         if sums is None:
             return totals
+        finished, added = int(sums.sums[_PARTS]), int(totals.sums.sums[_PARTS])
+        if finished != added:
+            raise ValueError(
+                f"{finished} of the step's {added} micro-batches were finished: their losses are "
+                "not the step's"
+            )
         losses = self._finished(sums, publish=self._loss_metrics)
         if losses.loss is None:
             return totals
