@@ -36,7 +36,7 @@ enum SurrogateTrait : uint32_t {
   // The only LossSpec::over.
   kTraitOverOriginal = 1u << 15,
   kTraitOverKept = 1u << 16,
-  // Walks that are compiled without kFeatureSurrogates have it.
+  // Walks that are compiled without kNeedSurrogates have it.
   kTraitCommon = 1u << 17,
   kTraitExcess = 1u << 18,  // V reads r - 1.
 };

@@ -197,7 +197,7 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
     }
   };
   for (const Step& step : *job.cut_up) {
-    if (step.fired_rows_only && state.fired == 0) continue;
+    if (step.rows == StepRows::kFired && state.fired == 0) continue;
     switch (step.kind) {
       case StepKind::kInitialStates:
         std::fill(bases_.begin(), bases_.end(), PrefixBase{0.0, 0.0});
@@ -239,6 +239,9 @@ void BatchWalk::WalkLongRow(const Job& job, int64_t index, FinishedRow* out) {
         });
         counts = false;
         break;
+      case StepKind::kRowRatioLoss:
+      case StepKind::kOutputsThenGradient:
+        break;  // of rows that one thread walks
     }
     if (stopped_) return;
   }

@@ -29,9 +29,12 @@ bool WantsTokens(const Plan& plan, const Outputs& outputs) {
 // The schedules of one walk over the batch. Jobs point to them.
 class Schedules {
  public:
-  Schedules(const Plan& plan, Purpose purpose)
-      : in_order_(ScheduleOf(plan, purpose, false, true)),
-        cut_up_(ScheduleOf(plan, purpose, true, true)) {}
+  Schedules(const Plan& plan, Purpose purpose, bool writes_gradient)
+      : in_order_(ScheduleOf(
+            plan, purpose,
+            {.any_order = false, .fuses = true, .shortens = writes_gradient})),
+        cut_up_(ScheduleOf(plan, purpose, {.any_order = true, .fuses = true})) {
+  }
 
   Job JobFor(const Plan& plan, const Batch& batch, const Outputs& outputs,
              const LossContext& context, double* row_tokens) const {
@@ -55,8 +58,10 @@ class CpuRun final : public CorrectRun {
         batch_(batch),
         outputs_(outputs),
         stop_(std::move(stop)),
-        schedules_(plan_, WantsTokens(plan_, outputs) ? Purpose::kOutputs
-                                                      : Purpose::kStatistics),
+        schedules_(plan_,
+                   WantsTokens(plan_, outputs) ? Purpose::kOutputs
+                                               : Purpose::kStatistics,
+                   outputs.gradient != nullptr),
         walk_(kernels, pool, plan_, batch_, stop_) {}
 
   void Advance(int64_t rows, bool has_mask) override {
@@ -101,7 +106,8 @@ class CpuRun final : public CorrectRun {
     bool Statistics(const LossContext& context, double* row_tokens,
                     RowRecord* total) override {
       const Outputs none;
-      const Schedules schedules(run_.plan_, Purpose::kStatistics);
+      const Schedules schedules(run_.plan_, Purpose::kStatistics,
+                                /*writes_gradient=*/false);
       return run_.walk_.Finish(
           schedules.JobFor(run_.plan_, run_.batch_, none, context, row_tokens),
           total);
@@ -109,7 +115,8 @@ class CpuRun final : public CorrectRun {
 
     bool SelectionKeys(const LossContext& context, float* keys) override {
       const Outputs none;
-      const Schedules schedules(run_.plan_, Purpose::kSelectionKeys);
+      const Schedules schedules(run_.plan_, Purpose::kSelectionKeys,
+                                /*writes_gradient=*/false);
       LossContext with_keys = context;
       with_keys.selection_keys = keys;
       RowRecord ignored;

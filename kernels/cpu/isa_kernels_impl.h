@@ -188,8 +188,11 @@ class ShortRow {
 
   void walk() {
     uint32_t reasons = 0;
-    for (const Step& step : *job_.in_order) {
-      if (step.fired_rows_only && out_.state.fired == 0) continue;
+    const Step* const end = job_.in_order->end();
+    for (const Step* next = job_.in_order->begin(); next < end; ++next) {
+      const Step& step = *next;
+      if (!is_for_me(step.rows)) continue;
+      next += step.replaces;
       switch (step.kind) {
         case StepKind::kInitialStates:
           begin();
@@ -214,20 +217,16 @@ class ShortRow {
           settle();
           break;
         case StepKind::kOutputs:
-          if (step.loss_only && takes_row_ratio()) {
-            walk_row_ratio();
-            explain(0);
-            return;
-          }
-          if (step.loss_only && can_leave_slopes()) {
-            reasons = walk_then_hand_back();
-            explain(reasons);
-            return;
-          }
           reasons = walk_all(step.loss_only);
           break;
         case StepKind::kSettleLoss:
           settle_loss();
+          break;
+        case StepKind::kRowRatioLoss:
+          walk_row_ratio();
+          break;
+        case StepKind::kOutputsThenGradient:
+          reasons = walk_then_gradient();
           break;
       }
     }
@@ -240,28 +239,21 @@ class ShortRow {
     job_.outputs->sequence_reasons[row_] = static_cast<uint16_t>(reasons);
   }
 
-  // The gradient alone waits for what the row hands back, and the mask is all
-  // that it needs beside slopes.
-  bool gradient_waits_alone() const {
-    const LossPlan& loss = plan_.loss;
-    const bool over_mask =
-        plan_.spec.non_finite != NonFinitePolicy::kDrop &&
-        (loss.spec.over != TokenSet::kKept || plan_.spec.num_rules == 0);
-    return over_mask && !loss.has_kl && job_.outputs->gradient != nullptr;
+  bool is_for_me(StepRows rows) const {
+    switch (rows) {
+      case StepRows::kAll:
+        return true;
+      case StepRows::kFired:
+        return out_.state.fired != 0;
+      case StepRows::kClean:
+        return out_.sums.first_bad == kNoBadToken;
+      case StepRows::kOneSegment:
+        return segments_ == 1;
+    }
+    return true;
   }
 
-  bool can_leave_slopes() const {
-    return segments_ == 1 && gradient_waits_alone();
-  }
-
-  bool takes_row_ratio() const {
-    return plan_.row_ratio_alone && out_.sums.first_bad == kNoBadToken &&
-           gradient_waits_alone();
-  }
-
-  // Replaces the schedule's last steps, which walk once for the row's slope and
-  // once more for the outputs.
-  uint32_t walk_then_hand_back() {
+  uint32_t walk_then_gradient() {
     LossRecord& loss = out_.sums.loss;
     const SegmentTask task{begin_,
                            end_,
@@ -281,7 +273,6 @@ class ShortRow {
     return reasons;
   }
 
-  // The same for a loss that reads the mask and the advantages alone.
   void walk_row_ratio() {
     LaneColumns<CpuLanes>& columns = s_.sums.columns;
     RowRatioLoss walk(plan_, out_.state.loss, s_.tile, s_.sums);

@@ -247,12 +247,14 @@ cudaError_t BatchOnDevice::MakeSegments(const Block& block,
 cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
                                       cudaStream_t stream) const {
   DeviceJob own = job;
-  own.fired_rows_only = step.fired_rows_only;
+  own.fired_rows_only = step.rows == StepRows::kFired;
   own.loss_only = step.loss_only;
   own.makes_rows = step.is_last;
   if (step.loss_only) own.outputs = Outputs{};
   switch (step.kind) {
     case StepKind::kInitialStates:
+    case StepKind::kRowRatioLoss:
+    case StepKind::kOutputsThenGradient:
       break;
     case StepKind::kStatistics:
       return LaunchStatistics(plan_, own, stream);
@@ -271,8 +273,8 @@ cudaError_t BatchOnDevice::LaunchStep(const Step& step, const DeviceJob& job,
 cudaError_t BatchOnDevice::LaunchSchedule(Purpose purpose, const DeviceJob& job,
                                           const Block& block,
                                           cudaStream_t stream) {
-  const Schedule schedule =
-      ScheduleOf(plan_, purpose, block.most_segments > 1, /*fuses=*/true);
+  const Schedule schedule = ScheduleOf(
+      plan_, purpose, {.any_order = block.most_segments > 1, .fuses = true});
   DeviceJob own = job;
   own.first_pass = true;
   own.begins_totals = block.first_row == 0;

@@ -38,20 +38,20 @@ class LayoutBuilder {
 
 ColumnLayout MakeColumnLayout(const Plan& plan, bool stats, bool output) {
   LayoutBuilder layout;
-  for (int p = 0; p < kNumParts; ++p) {
-    const auto part = static_cast<Part>(p);
-    if (!(IsOfLossPass(part) ? output : stats)) continue;
+  const Needs needs = plan.needs | kNeedsOfLayouts;
+  const int rules = plan.spec.num_rules;
+  for (int place = 0; place < kNumPlaces; ++place) {
     for (int c = 0; c < kNumColumns; ++c) {
-      if (kColumnTable.columns[c].part == part &&
-          HasPart(plan, part, RuleOfColumn(c))) {
+      if (PlaceOf(c) == static_cast<Place>(place) &&
+          (IsOfLossPass(c) ? output : stats) && HasColumn(needs, rules, c)) {
         layout.Column(c);
       }
     }
-    for (int e = 0; e < kNumExtrema; ++e) {
-      if (kColumnTable.extrema[e].part == part &&
-          HasPart(plan, part, RuleOfExtremum(e))) {
-        layout.Extremum(e);
-      }
+  }
+  for (int e = 0; e < kNumExtrema; ++e) {
+    if ((IsExtremumOfLossPass(e) ? output : stats) &&
+        HasExtremum(needs, rules, e)) {
+      layout.Extremum(e);
     }
   }
   return layout.Build();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/plan/needs.h"
 #include "kernels/plan/plan.h"
 #include "kernels/walk/column_table.h"
 
@@ -35,9 +36,29 @@ struct ColumnLayout {
   int32_t bytes;
 };
 
-// The columns of the first parts lie where compiled code expects them: those
-// of the drift in every walk with statistics, then those of weights by token,
-// then sums of rules, if the plan has weights by token.
+// The columns of the first places lie where compiled code expects them.
+enum class Place : uint8_t {
+  kDrift,         // of every walk with statistics
+  kTokenWeights,  // then, of every one with weights by token
+  kRuleSums,      // then, of each rule
+  kElsewhere,     // of some plans
+};
+inline constexpr int kNumPlaces = static_cast<int>(Place::kElsewhere) + 1;
+
+// Layouts have room for metrics whether they are wanted or not.
+inline constexpr Needs kNeedsOfLayouts = kNeedTokens | kNeedMetrics;
+
+constexpr Place PlaceOf(int column) {
+  const ColumnInfo& row = kColumnTable.columns[column];
+  if (IsOfLossPass(column)) return Place::kElsewhere;
+  const auto always = [&](Needs needs) {
+    return IsNeeded(row, needs) || (row.settled & needs) != 0;
+  };
+  if (always(kNeedsOfLayouts)) return Place::kDrift;
+  if (always(kNeedsOfLayouts | kNeedTokenWeights)) return Place::kTokenWeights;
+  return row.adds == Adds::kEither ? Place::kRuleSums : Place::kElsewhere;
+}
+
 struct KnownOffsets {
   // Offset of a column; 0 where it depends on the plan.
   uint16_t offset[kNumColumns];
@@ -47,10 +68,10 @@ constexpr KnownOffsets MakeKnownOffsets(bool weights_by_token) {
   KnownOffsets known{};
   int num_sums = 0;
   int num_counts = 0;
-  const Part last = weights_by_token ? Part::kRuleSums : Part::kDrift;
-  for (int part = 0; part <= static_cast<int>(last); ++part) {
+  const Place last = weights_by_token ? Place::kRuleSums : Place::kDrift;
+  for (int place = 0; place <= static_cast<int>(last); ++place) {
     for (int c = 0; c < kNumColumns; ++c) {
-      if (kColumnTable.columns[c].part != static_cast<Part>(part)) continue;
+      if (PlaceOf(c) != static_cast<Place>(place)) continue;
       const int before = IsCount(c) ? num_counts++ : num_sums++;
       known.offset[c] = static_cast<uint16_t>((before + 1) * kColumnStride);
     }

@@ -5,9 +5,9 @@
 namespace counterweight::kernels {
 namespace {
 
-bool Fits(const Plan& plan, uint32_t features, const Shape& shape) {
-  if ((features & ~shape.features) != 0) return false;
-  if ((shape.always & ~features) != 0) return false;
+bool Fits(const Plan& plan, Needs needs, const Shape& shape) {
+  if ((needs & ~(shape.needs | kNeedTokens)) != 0) return false;
+  if ((shape.always & ~needs) != 0) return false;
   if (plan.spec.num_rules > kMaxShapeRules) return false;
   if (SourceOf(plan, SourceUse::kDrift) != shape.drift) return false;
   const bool corrects =
@@ -23,12 +23,12 @@ bool Fits(const Plan& plan, uint32_t features, const Shape& shape) {
 }  // namespace
 
 int ShapeOf(const Plan& plan, const Outputs& outputs) {
-  uint32_t features = FeaturesOf(plan);
+  Needs needs = plan.needs;
   if (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr) {
-    features |= kFeatureReasons;
+    needs |= kNeedReasons;
   }
   for (int i = 0; i < kNumShapes; ++i) {
-    if (Fits(plan, features, kShapes[i])) return i;
+    if (Fits(plan, needs, kShapes[i])) return i;
   }
   return kAnyPlan;
 }

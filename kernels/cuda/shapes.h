@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/plan/plan.h"
 
 namespace counterweight::kernels {
@@ -15,37 +15,35 @@ namespace counterweight::kernels {
 struct Shape {
   RatioSource drift;  // of weights and rules too
   RatioSource loss;   // of its metrics too
-  // Features that a plan may have and those that it must have.
-  uint32_t features;
-  uint32_t always;
+  // Needs that a plan may have, beside kNeedTokens, and those that it must.
+  Needs needs;
+  Needs always;
 };
 
-// All features of weights and rules of one ratio except running means, with
+// All needs of weights and rules of one ratio except running means, with
 // metrics and reasons or without.
-inline constexpr uint32_t kAnyWeights = kFeatureMetrics | kFeatureTokenWeights |
-                                        kFeatureRowWeights | kFeatureVanishing |
-                                        kFeatureOwnRatio | kFeatureLateWeights |
-                                        kFeatureReasons;
-inline constexpr uint32_t kAnyRules =
-    kFeatureRules | kFeatureZeroing | kFeatureSequential | kFeatureConditions;
-inline constexpr uint32_t kCorrections = kAnyWeights | kAnyRules;
-inline constexpr uint32_t kTruncated = kFeatureTokenWeights | kFeatureMetrics;
-inline constexpr uint32_t kRowLoss =
-    kFeatureLoss | kFeaturePeerLoss | kFeatureRowLoss | kFeatureKl;
-inline constexpr uint32_t kAnyLoss =
-    kRowLoss | kFeatureSurrogates | kFeatureReinforce;
+inline constexpr Needs kAnyWeights =
+    kNeedMetrics | kNeedTokenWeights | kNeedRowWeights | kNeedVanishing |
+    kNeedOwnRatio | kNeedLateWeights | kNeedReasons;
+inline constexpr Needs kAnyRules =
+    kNeedRules | kNeedZeroing | kNeedSequential | kNeedConditions;
+inline constexpr Needs kCorrections = kAnyWeights | kAnyRules;
+inline constexpr Needs kTruncated = kNeedTokenWeights | kNeedMetrics;
+inline constexpr Needs kRowLoss =
+    kNeedLoss | kNeedPeerLoss | kAnyRowLoss | kNeedKl;
+inline constexpr Needs kAnyLoss = kRowLoss | kNeedSurrogates | kNeedReinforce;
 
 // The first shape that fits is used: the leanest are first.
 inline constexpr Shape kShapes[] = {
     // Truncated weights of the drift's ratio, without metrics: TIS.
-    {RatioSource::kOldRollout, RatioSource::kOldRollout, kFeatureTokenWeights,
-     kFeatureTokenWeights},
+    {RatioSource::kOldRollout, RatioSource::kOldRollout, kNeedTokenWeights,
+     kNeedTokenWeights},
     // With metrics.
     {RatioSource::kOldRollout, RatioSource::kOldRollout, kTruncated,
      kTruncated},
     // With metrics and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     kTruncated | kFeatureRules, kTruncated | kFeatureRules},
+     kTruncated | kNeedRules, kTruncated | kNeedRules},
     // Weights alone: MIS, IcePop.
     {RatioSource::kOldRollout, RatioSource::kOldRollout, kAnyWeights, 0},
     // With rules: decoupled corrections.
@@ -54,36 +52,34 @@ inline constexpr Shape kShapes[] = {
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout, kCorrections,
      0},
     // PPO on its own, without metrics.
-    {RatioSource::kCurrentOld, RatioSource::kCurrentOld, kFeatureLoss,
-     kFeatureLoss},
+    {RatioSource::kCurrentOld, RatioSource::kCurrentOld, kNeedLoss, kNeedLoss},
     // With metrics.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     kFeatureLoss | kFeatureMetrics, kFeatureLoss | kFeatureMetrics},
+     kNeedLoss | kNeedMetrics, kNeedLoss | kNeedMetrics},
     // PPO with decoupled truncated weights.
-    {RatioSource::kOldRollout, RatioSource::kCurrentOld,
-     kTruncated | kFeatureLoss, kFeatureTokenWeights | kFeatureLoss},
+    {RatioSource::kOldRollout, RatioSource::kCurrentOld, kTruncated | kNeedLoss,
+     kNeedTokenWeights | kNeedLoss},
     // PPO with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
-     kFeatureLoss | kFeaturePeerLoss | kCorrections, kFeatureLoss},
+     kNeedLoss | kNeedPeerLoss | kCorrections, kNeedLoss},
     // PPO and REINFORCE in bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     kFeatureLoss | kFeaturePeerLoss | kCorrections | kFeatureReinforce,
-     kFeatureLoss},
+     kNeedLoss | kNeedPeerLoss | kCorrections | kNeedReinforce, kNeedLoss},
     // GRPO and GSPO, with a KL penalty or without, on their own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     kRowLoss | kFeatureMetrics | kFeatureReasons, 0},
+     kRowLoss | kNeedMetrics | kNeedReasons, 0},
     // The same with decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
      kRowLoss | kCorrections, 0},
     // Any surrogate on its own.
     {RatioSource::kCurrentOld, RatioSource::kCurrentOld,
-     kAnyLoss | kFeatureMetrics | kFeatureReasons, kFeatureLoss},
+     kAnyLoss | kNeedMetrics | kNeedReasons, kNeedLoss},
     // With decoupled weights and rules.
     {RatioSource::kOldRollout, RatioSource::kCurrentOld,
-     kAnyLoss | kCorrections, kFeatureLoss},
+     kAnyLoss | kCorrections, kNeedLoss},
     // In bypass mode.
     {RatioSource::kCurrentRollout, RatioSource::kCurrentRollout,
-     kAnyLoss | kCorrections, kFeatureLoss},
+     kAnyLoss | kCorrections, kNeedLoss},
 };
 inline constexpr int kNumShapes = sizeof(kShapes) / sizeof(kShapes[0]);
 inline constexpr int kAnyPlan = -1;
@@ -94,18 +90,18 @@ inline constexpr int kMaxShapeRules = 3;
 // Shapes that were measured on an H100 (tests/benchmark/history.md); the others
 // follow the rule that no walk spills what it needs in each step.
 constexpr bool IsPpoAlone(const Shape& shape) {
-  return (shape.features & ~(kFeatureLoss | kFeatureMetrics)) == 0;
+  return (shape.needs & ~(kNeedLoss | kNeedMetrics)) == 0;
 }
 constexpr bool HasRulesAlways(const Shape& shape) {
-  return (shape.always & kFeatureRules) != 0;
+  return (shape.always & kNeedRules) != 0;
 }
 
 // Blocks that a multiprocessor is to hold at once, which bounds registers.
 constexpr int MinBlocks(int shape) {
   if (shape == kAnyPlan) return 4;
-  constexpr uint32_t kHeavy = kFeatureRules | kFeatureLoss;
+  constexpr Needs kHeavy = kNeedRules | kNeedLoss;
   const Shape& of = kShapes[shape];
-  const bool is_heavy = (of.features & kHeavy) != 0;
+  const bool is_heavy = (of.needs & kHeavy) != 0;
   return is_heavy && !IsPpoAlone(of) && !HasRulesAlways(of) ? 3 : 4;
 }
 
@@ -115,10 +111,10 @@ constexpr int MinBlocks(int shape) {
 constexpr int StepsTogether(const Shape& shape) {
   constexpr int kBlock = 8;  // kSteps
   if (HasRulesAlways(shape)) return kBlock;
-  if ((shape.features & kFeatureLoss) != 0) {
-    return shape.features == kFeatureLoss ? kBlock / 2 : 1;
+  if ((shape.needs & kNeedLoss) != 0) {
+    return shape.needs == kNeedLoss ? kBlock / 2 : 1;
   }
-  return (shape.features & kFeatureRules) != 0 ? 2 : 1;
+  return (shape.needs & kNeedRules) != 0 ? 2 : 1;
 }
 
 // Index of the shape of `plan` where these outputs are wanted, or kAnyPlan.

@@ -77,7 +77,7 @@ class StepColumns : public WarpColumns {
   // -0 + x is x for every x, so that the first addend of a block needs no
   // addition; the sum that it becomes starts from 0.
   static constexpr float kNothing = -0.0f;
-  static constexpr uint32_t kFeatures = kShapes[kShapeIndex].features;
+  static constexpr Needs kNeeds = kShapes[kShapeIndex].needs | kNeedTokens;
   // The sums of a shape: local tables are constants for the compiler wherever
   // an index is one.
   struct Shaped {
@@ -85,17 +85,16 @@ class StepColumns : public WarpColumns {
     bool exact[kNumColumns];
     bool extrema[kNumExtrema];
   };
-  // A part of the statistics or of the loss pass, of a rule that shapes have.
-  static constexpr bool walks(Part part, int rule) {
-    return (IsOfLossPass(part) ? kOutput : kStats) && rule < kMaxShapeRules;
+  // A sum of the statistics or of the loss pass, of a rule that shapes have.
+  static constexpr bool walks(bool is_of_loss_pass, int rule) {
+    return (is_of_loss_pass ? kOutput : kStats) && rule < kMaxShapeRules;
   }
   static constexpr Shaped make_shaped() {
     Shaped shaped{};
     for (int c = 0; c < kNumColumns; ++c) {
       const ColumnInfo& column = kColumnTable.columns[c];
-      const bool is_wanted = walks(column.part, RuleOfColumn(c)) &&
-                             (kFeatures & column.all) == column.all &&
-                             (column.any == 0 || (kFeatures & column.any) != 0);
+      const bool is_wanted =
+          walks(IsOfLossPass(c), RuleOfColumn(c)) && IsNeeded(column, kNeeds);
       const Adds adds = column.adds;
       shaped.blocks[c] =
           is_wanted && (adds == Adds::kCount || adds == Adds::kBlocks ||
@@ -104,17 +103,16 @@ class StepColumns : public WarpColumns {
           is_wanted && (adds == Adds::kExact || adds == Adds::kEither);
     }
     for (int e = 0; e < kNumExtrema; ++e) {
-      const ExtremumInfo& extremum = kColumnTable.extrema[e];
-      shaped.extrema[e] = walks(extremum.part, RuleOfExtremum(e)) &&
-                          (kFeatures & extremum.all) == extremum.all;
+      shaped.extrema[e] = walks(IsExtremumOfLossPass(e), RuleOfExtremum(e)) &&
+                          IsNeeded(kColumnTable.extrema[e], kNeeds);
     }
     return shaped;
   }
 
   static constexpr __device__ int known_offset(int column) {
-    constexpr uint32_t kAlways = kShapes[kShapeIndex].always;
+    constexpr Needs kAlways = kShapes[kShapeIndex].always;
     constexpr KnownOffsets kKnown =
-        MakeKnownOffsets((kAlways & kFeatureTokenWeights) != 0);
+        MakeKnownOffsets((kAlways & kNeedTokenWeights) != 0);
     return kStats ? kKnown.offset[column] : 0;
   }
   static constexpr __device__ bool is_count(int c) {

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, MinBlocks(kShapeIndex))
   const int64_t index = static_cast<int64_t>(blockIdx.x) * warps + warp;
   if (index >= job.num_segments) return;
   const DeviceSegment segment = job.segments.at(index);
-  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
+  const bool has_loss = Lanes::may(kNeedLoss) && plan.loss.active;
   RowState state{};
   if (!job.first_pass) {
     state = job.states[segment.row];

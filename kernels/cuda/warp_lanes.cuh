@@ -68,17 +68,17 @@ struct WarpLanes {
         use == SourceUse::kLoss || use == SourceUse::kLossMetrics;
     return of_loss ? kShape.loss : kShape.drift;
   }
-  static constexpr COUNTERWEIGHT_HD bool may(Feature feature) {
-    return !kFixed || (kShape.features & feature) != 0;
+  static constexpr COUNTERWEIGHT_HD bool may(Needs some) {
+    return !kFixed || (kShape.needs & some) != 0;
   }
-  static constexpr COUNTERWEIGHT_HD bool must(Feature feature) {
-    return kFixed && (kShape.always & feature) != 0;
+  static constexpr COUNTERWEIGHT_HD bool must(Needs some) {
+    return kFixed && (kShape.always & some) != 0;
   }
   // Every plan reads the drift's.
   static constexpr COUNTERWEIGHT_HD uint32_t sources(uint32_t of_plan) {
     if (!kFixed) return of_plan;
-    const uint32_t loss = may(kFeatureLoss) ? bit(kShape.loss) : 0;
-    const uint32_t kl = may(kFeatureKl) ? bit(RatioSource::kRefCurrent) : 0;
+    const uint32_t loss = may(kNeedLoss) ? bit(kShape.loss) : 0;
+    const uint32_t kl = may(kNeedKl) ? bit(RatioSource::kRefCurrent) : 0;
     return (of_plan & (loss | kl)) | bit(kShape.drift);
   }
   // Advantages are the loss's and conditional rules'.
@@ -87,10 +87,10 @@ struct WarpLanes {
     const uint32_t of_loss =
         bit(InputRole::kCurrent) | bit(InputRole::kAdvantages);
     uint32_t inputs = inputs_of(sources(~0u));
-    if (may(kFeatureLoss)) inputs |= of_loss;
-    if (may(kFeatureConditions)) inputs |= bit(InputRole::kAdvantages);
+    if (may(kNeedLoss)) inputs |= of_loss;
+    if (may(kNeedConditions)) inputs |= bit(InputRole::kAdvantages);
     const uint32_t always =
-        inputs_of(sources(0)) | (must(kFeatureLoss) ? of_loss : 0u);
+        inputs_of(sources(0)) | (must(kNeedLoss) ? of_loss : 0u);
     return (of_plan & inputs) | always;
   }
 

@@ -9,6 +9,7 @@
 #include "kernels/batch.h"
 #include "kernels/plan/columns.h"
 #include "kernels/plan/loss_plan.h"
+#include "kernels/plan/needs.h"
 #include "kernels/spec.h"
 
 namespace counterweight::kernels {
@@ -80,6 +81,7 @@ struct WeightPlan {
 };
 
 struct Plan {
+  Needs needs;
   CorrectionSpec spec;
   WeightPlan weight;
   RulePlan rules[kMaxRules];
@@ -99,8 +101,6 @@ struct Plan {
   int32_t num_prefixes;
   // True if metrics are wanted or an output depends on a mean over the batch.
   bool measures;
-  // True if some rule has the effect kZeroWeight.
-  bool zeroes;
   // Passes over a row's statistics until every decision is known; at most
   // in_order_passes where its segments are walked in order, so that each starts
   // from the running means of those before it.

@@ -161,7 +161,7 @@ constexpr EstimatorInfo InfoOf(Estimator estimator) {
 
 // Walks of Lanes are compiled for E.
 template <class Lanes, class E>
-inline constexpr bool MayEstimate = Lanes::may(kFeatureDivergences) ||
+inline constexpr bool MayEstimate = Lanes::may(kNeedDivergences) ||
                                     !E::kInfo.Has(kEstimatesDivergence);
 
 template <class Lanes, class F, class First, class... Rest>

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/surrogate_info.h"
 #include "kernels/surrogates/clipped.h"
 #include "kernels/surrogates/covariance.h"
@@ -43,10 +43,10 @@ constexpr SurrogateInfo InfoOf(Surrogate surrogate) {
   return Surrogates::kInfos[static_cast<size_t>(surrogate) - 1];
 }
 
-// The feature that a plan with the surrogate has, and a walk of it needs.
-constexpr Feature FeatureOf(const SurrogateInfo& info) {
-  if (!info.Has(kTraitRatio)) return kFeatureReinforce;
-  return info.Has(kTraitCommon) ? kFeatureLoss : kFeatureSurrogates;
+// The need of a plan with the surrogate.
+constexpr Need NeedOf(const SurrogateInfo& info) {
+  if (!info.Has(kTraitRatio)) return kNeedReinforce;
+  return info.Has(kTraitCommon) ? kNeedLoss : kNeedSurrogates;
 }
 
 // Any surrogate, in any walk. kIsWhole: with_surrogate() is only called for
@@ -61,7 +61,7 @@ template <class Lanes>
 struct SurrogateOfWalk {
   static constexpr bool kIsWhole = true;
   template <class S>
-  static constexpr bool kMay = Lanes::may(FeatureOf(S::kInfo));
+  static constexpr bool kMay = Lanes::may(NeedOf(S::kInfo));
 };
 // Those of Filter with one of the traits.
 template <class Filter, uint32_t traits>

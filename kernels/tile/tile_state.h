@@ -6,7 +6,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/plan/plan.h"
 #include "kernels/plan/record.h"
 #include "kernels/tile/phase_tiles.h"
@@ -60,29 +60,28 @@ struct TileState {
   }
 };
 
+// True if the plan needs one of `some`, which a walk that is compiled for plans
+// of one kind may know beforehand.
+template <class Lanes>
+COUNTERWEIGHT_HD bool needs(const Plan& plan, Needs some) {
+  return Lanes::must(some) || (Lanes::may(some) && (plan.needs & some) != 0);
+}
+
 // Sums that no output depends on are wanted.
 template <class Lanes>
 COUNTERWEIGHT_HD bool measures(const Plan& plan) {
-  return Lanes::must(kFeatureMetrics) ||
-         (Lanes::may(kFeatureMetrics) && plan.measures);
+  return needs<Lanes>(plan, kNeedMetrics);
 }
 
 template <class Lanes>
 COUNTERWEIGHT_HD bool has_rules(const Plan& plan) {
-  return Lanes::may(kFeatureRules) && plan.spec.num_rules > 0;
+  return needs<Lanes>(plan, kNeedRules);
 }
 
 // Weights of a level other than kNone.
 template <class Lanes>
 constexpr COUNTERWEIGHT_HD bool may_weigh() {
-  return Lanes::may(kFeatureTokenWeights) || Lanes::may(kFeatureRowWeights) ||
-         Lanes::may(kFeaturePrefixes);
-}
-
-// The slope through r is the row's, see LossTiles::sequence_slope.
-template <class Lanes>
-COUNTERWEIGHT_HD bool slopes_by_row(const LossPlan& loss) {
-  return Lanes::may(kFeatureRowLoss) && loss.spec.level == LossLevel::kSequence;
+  return Lanes::may(kAnyWeight);
 }
 
 // Numerator and denominator of a ratio source.
@@ -115,7 +114,7 @@ COUNTERWEIGHT_HD bool measures_drift_of(const Plan& plan, RatioSource source) {
 template <class Lanes>
 COUNTERWEIGHT_HD bool may_be_unknown(const TileState<Lanes>& s,
                                      RatioSource source) {
-  return Lanes::may(kFeatureUnknown) && s.has_unknown &&
+  return Lanes::may(kNeedUnknown) && s.has_unknown &&
          denominator(source) == static_cast<int>(InputRole::kRollout);
 }
 

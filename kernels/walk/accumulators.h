@@ -41,7 +41,7 @@ struct Accumulators {
   LaneValues<kWidth, uint32_t> reasons;
   int64_t first_bad;
   // By prefix index: sum and count over the row so far.
-  PrefixBase carry[Lanes::may(kFeaturePrefixes) ? kMaxPrefixes : 1];
+  PrefixBase carry[Lanes::may(kNeedPrefixes) ? kMaxPrefixes : 1];
 
   COUNTERWEIGHT_HD void clear(const Plan& plan) {
     columns.clear(plan);

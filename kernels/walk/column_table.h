@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/math/host_device.h"
 #include "kernels/plan/columns.h"
-#include "kernels/plan/features.h"
-#include "kernels/plan/plan.h"
+#include "kernels/plan/needs.h"
 #include "kernels/sums.h"
 
 namespace counterweight::kernels {
@@ -28,34 +28,6 @@ enum class Adds : uint8_t {
   kDirect,  // As kExact, by walks that touch the column for a few tokens only.
 };
 
-// The part of a plan that a column belongs to: a walk for a plan without that
-// part does not touch the column. A warp's memory has the columns of the first
-// part first, and so on, see KnownOffset().
-enum class Part : uint8_t {
-  kDrift,
-  kTokenWeights,  // of levels TOKEN and PREFIX
-  kRuleSums,
-  kDecisions,  // what is left of weights and masks
-  kProbabilities,
-  kWeightAggregate,  // of sequence levels and prefixes
-  kWeightSeen,       // of those, and of weights that wait for rules
-  kWeightSeenHigh,   // of weights that wait for rules
-  kRules,
-  kRulePrefix,
-  kRulePeers,  // of PeerSums, as kProbabilities
-  kLossStatistics,
-  kLoss,  // This part and those below belong to the loss pass.
-  kLossSequenceSlope,
-  kLossKl,
-  kLossKlSequenceSlope,
-  kLossPadding,
-  kLossPeers,  // of PeerSums
-  kLossKlPeers,
-};
-inline constexpr int kNumParts = static_cast<int>(Part::kLossKlPeers) + 1;
-
-constexpr bool IsOfLossPass(Part part) { return part >= Part::kLoss; }
-
 // The field of BatchSums that is the sum of the column itself; int64_t for a
 // count, else double.
 struct ColumnField {
@@ -64,22 +36,23 @@ struct ColumnField {
 };
 inline constexpr ColumnField kNoField{UINT16_MAX, 0};
 
+// A walk adds to the column where its plan needs all of the first needs, and
+// one of the second unless that is 0.
 struct ColumnInfo {
   int column;
   Adds adds;
-  Part part;
-  // A walk with its tiles in registers adds to the column if it may have all of
-  // the first features, and one of the second where there are any.
-  uint32_t all;
-  uint32_t any;
+  Needs all;
+  Needs any;
   ColumnField field;
+  // Else settle_segment() or decide_row() fills it where the plan needs one of
+  // these.
+  Needs settled = 0;
 };
 
-// Extrema have the same parts and features.
 struct ExtremumInfo {
   int extremum;
-  Part part;
-  uint32_t all;
+  Needs all;
+  Needs any;
 };
 
 #define COUNTERWEIGHT_FIELD(field) \
@@ -97,168 +70,137 @@ struct ExtremumInfo {
   }
 
 inline constexpr ColumnInfo kTokenColumnRows[] = {
-    {kColumnTokens, Adds::kCount, Part::kDrift, 0, 0,
-     COUNTERWEIGHT_FIELD(tokens)},
-    {kColumnLogRatio, Adds::kExact, Part::kDrift, kFeatureMetrics, 0,
+    {kColumnTokens, Adds::kCount, kNeedTokens, 0, COUNTERWEIGHT_FIELD(tokens)},
+    {kColumnLogRatio, Adds::kExact, kNeedMetrics, 0,
      COUNTERWEIGHT_FIELD(drift.log_ratio)},
-    {kColumnDenominator, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
-     kNoField},
-    {kColumnAbs, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
+    {kColumnDenominator, Adds::kBlocks, kNeedMetrics, 0, kNoField},
+    {kColumnAbs, Adds::kBlocks, kNeedMetrics, 0,
      COUNTERWEIGHT_FIELD(drift.abs_log_ratio)},
-    {kColumnSquared, Adds::kExact, Part::kDrift, kFeatureMetrics, 0, kNoField},
-    {kColumnK3, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
-     COUNTERWEIGHT_FIELD(drift.k3)},
-    {kColumnExcess, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
+    {kColumnSquared, Adds::kExact, kNeedMetrics, 0, kNoField},
+    {kColumnK3, Adds::kBlocks, kNeedMetrics, 0, COUNTERWEIGHT_FIELD(drift.k3)},
+    {kColumnExcess, Adds::kBlocks, kNeedMetrics, 0,
      COUNTERWEIGHT_FIELD(drift.excess)},
-    {kColumnExcessSquared, Adds::kBlocks, Part::kDrift, kFeatureMetrics, 0,
+    {kColumnExcessSquared, Adds::kBlocks, kNeedMetrics, 0,
      COUNTERWEIGHT_FIELD(drift.excess_squared)},
     // All columns of the histogram.
-    {kColumnHistogram, Adds::kCount, Part::kDrift, kFeatureMetrics, 0,
-     kNoField},
-    {kColumnAbsDifference, Adds::kExact, Part::kProbabilities,
-     kFeaturePeerCorrection, 0,
+    {kColumnHistogram, Adds::kCount, kNeedMetrics, 0, kNoField},
+    {kColumnAbsDifference, Adds::kExact, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.abs_difference)},
-    {kColumnSquaredDifference, Adds::kExact, Part::kProbabilities,
-     kFeaturePeerCorrection, 0,
+    {kColumnSquaredDifference, Adds::kExact, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.squared_difference)},
-    {kColumnP, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+    {kColumnP, Adds::kBlocks, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.p)},
-    {kColumnQ, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+    {kColumnQ, Adds::kBlocks, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.q)},
-    {kColumnPSquared, Adds::kBlocks, Part::kProbabilities,
-     kFeaturePeerCorrection, 0,
+    {kColumnPSquared, Adds::kBlocks, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.p_squared)},
-    {kColumnQSquared, Adds::kBlocks, Part::kProbabilities,
-     kFeaturePeerCorrection, 0,
+    {kColumnQSquared, Adds::kBlocks, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.q_squared)},
-    {kColumnPQ, Adds::kBlocks, Part::kProbabilities, kFeaturePeerCorrection, 0,
+    {kColumnPQ, Adds::kBlocks, kNeedPeerSums, 0,
      COUNTERWEIGHT_FIELD(peers.correction.probability.p_q)},
-    {kColumnNonFinite, Adds::kDirect, Part::kDecisions, 0, 0, kNoField},
-    {kColumnPositive, Adds::kDirect, Part::kDecisions, 0, 0, kNoField},
-    {kColumnKept, Adds::kCount, Part::kDecisions, kFeatureRules, 0,
-     COUNTERWEIGHT_FIELD(kept_tokens)},
-    {kColumnZeroWeight, Adds::kCount, Part::kDecisions, 0,
-     kFeatureVanishing | kFeatureZeroing,
-     COUNTERWEIGHT_FIELD(zero_weight_tokens)},
-    {kColumnWeight, Adds::kExact, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnNonFinite, Adds::kDirect, kNeedTokens, 0, kNoField},
+    {kColumnPositive, Adds::kDirect, kNeedTokens, 0, kNoField},
+    {kColumnKept, Adds::kCount, kNeedRules, 0, COUNTERWEIGHT_FIELD(kept_tokens),
+     /*settled=*/kNeedTokens},
+    {kColumnZeroWeight, Adds::kCount, 0, kNeedVanishing | kNeedZeroing,
+     COUNTERWEIGHT_FIELD(zero_weight_tokens), /*settled=*/kNeedRowWeights},
+    {kColumnWeight, Adds::kExact, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.weight)},
-    {kColumnWeightSquared, Adds::kExact, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnWeightSquared, Adds::kExact, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.weight_squared)},
-    {kColumnWeightExcess, Adds::kBlocks, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnWeightExcess, Adds::kBlocks, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.excess)},
-    {kColumnWeightExcessSquared, Adds::kBlocks, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnWeightExcessSquared, Adds::kBlocks, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.excess_squared)},
-    {kColumnRawExcess, Adds::kBlocks, Part::kTokenWeights, kFeatureOwnRatio, 0,
-     kNoField},
-    {kColumnWeightHigh, Adds::kCount, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnRawExcess, Adds::kBlocks, kNeedOwnRatio, 0, kNoField,
+     /*settled=*/kNeedTokenWeights},
+    {kColumnWeightHigh, Adds::kCount, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.tokens_high)},
-    {kColumnWeightLow, Adds::kCount, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights, 0,
+    {kColumnWeightLow, Adds::kCount, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.tokens_low)},
-    {kColumnWeightAggregate, Adds::kExact, Part::kWeightAggregate,
-     kFeatureRowWeights, 0, kNoField},
-    {kColumnWeightSeen, Adds::kCount, Part::kWeightSeen, 0,
-     kFeatureRowWeights | kFeatureLateWeights, kNoField},
-    {kColumnWeightSeenHigh, Adds::kCount, Part::kWeightSeenHigh, 0,
-     kFeatureRowWeights | kFeatureLateWeights, kNoField},
+    {kColumnWeightAggregate, Adds::kExact, 0, kAggregates, kNoField},
+    {kColumnWeightSeen, Adds::kCount, 0, kAggregates | kNeedLateWeights,
+     kNoField},
+    {kColumnWeightSeenHigh, Adds::kCount, kNeedTokenWeights | kNeedLateWeights,
+     0, kNoField},
 };
 
 // Columns of each rule; `column` is a RuleColumn.
 inline constexpr ColumnInfo kRuleColumnRows[] = {
-    {kRuleSum, Adds::kEither, Part::kRuleSums, kFeatureRules, 0,
-     COUNTERWEIGHT_RULE_FIELD(sum)},
-    {kRuleClamped, Adds::kExact, Part::kRulePeers,
-     kFeatureRules | kFeaturePeerCorrection, 0,
+    {kRuleSum, Adds::kEither, kNeedRules, 0, COUNTERWEIGHT_RULE_FIELD(sum)},
+    {kRuleClamped, Adds::kExact, kNeedRules | kNeedPeerSums, 0,
      COUNTERWEIGHT_PEER_RULE_FIELD(clamped)},
-    {kRuleClampedSquared, Adds::kExact, Part::kRulePeers,
-     kFeatureRules | kFeaturePeerCorrection, 0,
+    {kRuleClampedSquared, Adds::kExact, kNeedRules | kNeedPeerSums, 0,
      COUNTERWEIGHT_PEER_RULE_FIELD(clamped_squared)},
-    {kRuleSeen, Adds::kCount, Part::kRules, kFeatureRules, 0,
+    {kRuleSeen, Adds::kCount, kNeedRules, 0,
      COUNTERWEIGHT_RULE_FIELD(seen_tokens)},
-    {kRuleHigh, Adds::kCount, Part::kRules, kFeatureRules, 0,
+    {kRuleHigh, Adds::kCount, kNeedRules, 0,
      COUNTERWEIGHT_RULE_FIELD(tokens_high)},
-    {kRuleLow, Adds::kCount, Part::kRules, kFeatureRules, 0,
+    {kRuleLow, Adds::kCount, kNeedRules, 0,
      COUNTERWEIGHT_RULE_FIELD(tokens_low)},
-    {kRuleFired, Adds::kCount, Part::kRules, kFeatureRules, 0, kNoField},
-    {kRuleAggregate, Adds::kExact, Part::kRulePrefix,
-     kFeatureRules | kFeaturePrefixes, 0, kNoField},
+    {kRuleFired, Adds::kCount, kNeedRules, 0, kNoField},
+    {kRuleAggregate, Adds::kExact, kNeedRules | kNeedPrefixes, 0, kNoField},
 };
 
 // `column` is a LossColumn.
-inline constexpr uint32_t kLossMetrics = kFeatureLoss | kFeatureMetrics;
-inline constexpr uint32_t kPeerLossMetrics = kLossMetrics | kFeaturePeerLoss;
+inline constexpr Needs kLossMetrics = kNeedLoss | kNeedMetrics;
+inline constexpr Needs kLossKlMetrics = kLossMetrics | kNeedKl;
 inline constexpr ColumnInfo kLossColumnRows[] = {
-    {kLossAggregate, Adds::kExact, Part::kLossStatistics, kFeatureRowLoss, 0,
+    {kLossAggregate, Adds::kExact, 0, kLossStatistics, kNoField},
+    {kLossSeen, Adds::kCount, 0, kLossStatistics, kNoField},
+    {kLossAdvantage, Adds::kExact, kNeedSurrogates, kLossStatistics, kNoField},
+    {kLossLogProb, Adds::kExact, kNeedSelection, 0, kNoField},
+    {kLossLogWeight, Adds::kDirect, 0, kLossStatistics, kNoField},
+    {kLossValue, Adds::kExact, kNeedLoss, 0, kNoField},
+    {kLossSequenceSlope, Adds::kExact, kNeedRowGradient, 0, kNoField},
+    {kLossKl, Adds::kExact, kNeedKl, 0, COUNTERWEIGHT_FIELD(loss.kl)},
+    {kLossKlSequenceSlope, Adds::kExact, kNeedKl | kNeedRowGradient, 0,
      kNoField},
-    {kLossSeen, Adds::kCount, Part::kLossStatistics, kFeatureRowLoss, 0,
-     kNoField},
-    {kLossAdvantage, Adds::kExact, Part::kLossStatistics,
-     kFeatureRowLoss | kFeatureSurrogates, 0, kNoField},
-    {kLossLogProb, Adds::kExact, Part::kLossStatistics, kFeatureSelection, 0,
-     kNoField},
-    {kLossLogWeight, Adds::kDirect, Part::kLossStatistics, 0, 0, kNoField},
-    {kLossValue, Adds::kExact, Part::kLoss, kFeatureLoss, 0, kNoField},
-    {kLossSequenceSlope, Adds::kExact, Part::kLossSequenceSlope,
-     kFeatureLoss | kFeatureRowLoss, 0, kNoField},
-    {kLossKl, Adds::kExact, Part::kLossKl, kFeatureLoss | kFeatureKl, 0,
-     COUNTERWEIGHT_FIELD(loss.kl)},
-    {kLossKlSequenceSlope, Adds::kExact, Part::kLossKlSequenceSlope,
-     kFeatureLoss | kFeatureKl | kFeatureRowLoss, 0, kNoField},
-    {kLossPadding, Adds::kExact, Part::kLossPadding, kFeaturePadding, 0,
-     kNoField},
-    {kLossPaddingKl, Adds::kExact, Part::kLossPadding, kFeaturePadding, 0,
+    {kLossPadding, Adds::kExact, kNeedPadding, 0, kNoField},
+    {kLossPaddingKl, Adds::kExact, kNeedPadding, 0,
      COUNTERWEIGHT_FIELD(peers.loss.padding_kl)},
-    {kLossPaddingAdvantage, Adds::kExact, Part::kLossPadding, kFeaturePadding,
-     0, kNoField},
-    {kLossRefLogRatio, Adds::kExact, Part::kLossKlPeers,
-     kPeerLossMetrics | kFeatureKl, 0,
+    {kLossPaddingAdvantage, Adds::kExact, kNeedPadding, 0, kNoField},
+    {kLossRefLogRatio, Adds::kExact, kNeedPeerLoss | kNeedKl, 0,
      COUNTERWEIGHT_FIELD(peers.loss.ref_log_ratio)},
-    {kLossLogRatio, Adds::kExact, Part::kLoss, kLossMetrics, 0,
+    {kLossLogRatio, Adds::kExact, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.log_ratio)},
-    {kLossLogRatioKept, Adds::kExact, Part::kLoss, kLossMetrics, 0,
+    {kLossLogRatioKept, Adds::kExact, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.log_ratio_kept)},
-    {kLossGradientSquared, Adds::kExact, Part::kLoss, kLossMetrics, 0,
+    {kLossGradientSquared, Adds::kExact, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.gradient_squared)},
-    {kLossAbsKept, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossAbsKept, Adds::kBlocks, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.abs_log_ratio_kept)},
-    {kLossSafeKept, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossSafeKept, Adds::kBlocks, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.safe_log_ratio_kept)},
-    {kLossRatio, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
+    {kLossRatio, Adds::kBlocks, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.ratio)},
-    {kLossClippedRatio, Adds::kBlocks, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossClippedRatio, Adds::kBlocks, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.clipped_ratio)},
-    {kLossSlope, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
+    {kLossSlope, Adds::kBlocks, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.slope)},
-    {kLossSlopeClipped, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
+    {kLossSlopeClipped, Adds::kBlocks, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.slope_clipped)},
-    {kLossSlopeRejected, Adds::kBlocks, Part::kLoss, kLossMetrics, 0,
+    {kLossSlopeRejected, Adds::kBlocks, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.slope_rejected)},
-    {kLossKlTokens, Adds::kCount, Part::kLossKl, kLossMetrics | kFeatureKl, 0,
+    {kLossKlTokens, Adds::kCount, kLossKlMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.kl_tokens)},
-    {kLossClipped, Adds::kCount, Part::kLoss, kLossMetrics, 0,
+    {kLossClipped, Adds::kCount, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.clipped)},
-    {kLossClippedKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossClippedKept, Adds::kCount, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.clipped_kept)},
-    {kLossHigh, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.high)},
-    {kLossLow, Adds::kCount, Part::kLoss, kLossMetrics, 0,
-     COUNTERWEIGHT_FIELD(loss.low)},
-    {kLossHighKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossHigh, Adds::kCount, kLossMetrics, 0, COUNTERWEIGHT_FIELD(loss.high)},
+    {kLossLow, Adds::kCount, kLossMetrics, 0, COUNTERWEIGHT_FIELD(loss.low)},
+    {kLossHighKept, Adds::kCount, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.high_kept)},
-    {kLossLowKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossLowKept, Adds::kCount, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.low_kept)},
-    {kLossCappedKept, Adds::kCount, Part::kLoss, kLossMetrics, 0,
+    {kLossCappedKept, Adds::kCount, kLossMetrics, 0,
      COUNTERWEIGHT_FIELD(loss.capped_kept)},
-    {kLossClippedZeroKept, Adds::kCount, Part::kLossPeers, kPeerLossMetrics, 0,
+    {kLossClippedZeroKept, Adds::kCount, kNeedPeerLoss, 0,
      COUNTERWEIGHT_FIELD(peers.loss.clipped_zero_kept)},
-    {kLossPaddingHigh, Adds::kCount, Part::kLossPadding, kFeaturePadding, 0,
+    {kLossPaddingHigh, Adds::kCount, kNeedPadding, 0,
      COUNTERWEIGHT_FIELD(peers.loss.padding_high)},
-    {kLossPaddingLow, Adds::kCount, Part::kLossPadding, kFeaturePadding, 0,
+    {kLossPaddingLow, Adds::kCount, kNeedPadding, 0,
      COUNTERWEIGHT_FIELD(peers.loss.padding_low)},
 };
 
@@ -267,17 +209,16 @@ inline constexpr ColumnInfo kLossColumnRows[] = {
 #undef COUNTERWEIGHT_PEER_RULE_FIELD
 
 inline constexpr ExtremumInfo kTokenExtremumRows[] = {
-    {kExtremumLogRatio, Part::kDrift, kFeatureMetrics},
-    {kExtremumDifference, Part::kProbabilities, kFeaturePeerCorrection},
-    {kExtremumWeight, Part::kTokenWeights,
-     kFeatureMetrics | kFeatureTokenWeights},
+    {kExtremumLogRatio, kNeedMetrics, 0},
+    {kExtremumDifference, kNeedPeerSums, 0},
+    {kExtremumWeight, kNeedMetrics, kAnyTokenWeights},
     // Those of all rules.
-    {kExtremumRules, Part::kRules, kFeatureRules},
+    {kExtremumRules, kNeedRules, 0},
 };
 inline constexpr ExtremumInfo kLossExtremumRows[] = {
-    {kLossExtremumRatio, Part::kLoss, kLossMetrics},
-    {kLossExtremumAdvantage, Part::kLoss, kLossMetrics},
-    {kLossExtremumPaddingRatio, Part::kLossPadding, kFeaturePadding},
+    {kLossExtremumRatio, kLossMetrics, 0},
+    {kLossExtremumAdvantage, kLossMetrics, 0},
+    {kLossExtremumPaddingRatio, kNeedPadding, 0},
 };
 
 // The rows by column and extremum.
@@ -324,16 +265,31 @@ constexpr ColumnTable MakeColumnTable() {
 
 inline constexpr ColumnTable kColumnTable = MakeColumnTable();
 
+// A row names what its column is needed for.
+template <class Row>
+constexpr bool NamesANeed(const Row& row) {
+  return (row.all | row.any) != 0;
+}
+
 constexpr bool EveryColumnHasARow() {
   for (int c = 0; c < kNumColumns; ++c) {
     if (kColumnTable.columns[c].adds == Adds::kNothing) return false;
+    if (!NamesANeed(kColumnTable.columns[c])) return false;
   }
   for (int e = 0; e < kNumExtrema; ++e) {
     if (kColumnTable.extrema[e].extremum != e) return false;
+    if (!NamesANeed(kColumnTable.extrema[e])) return false;
   }
   return true;
 }
 static_assert(EveryColumnHasARow());
+
+// True if a walk of a plan with `needs` adds to the row's column or extremum.
+template <class Row>
+constexpr COUNTERWEIGHT_HD bool IsNeeded(const Row& row, Needs needs) {
+  return (needs & row.all) == row.all &&
+         (row.any == 0 || (needs & row.any) != 0);
+}
 
 constexpr bool IsCount(int column) {
   return kColumnTable.columns[column].adds == Adds::kCount;
@@ -346,20 +302,36 @@ constexpr bool IsWhole(int column) {
 }
 
 // The rule that a column or an extremum belongs to; -1 if it is no rule's.
-constexpr int RuleOfColumn(int column) {
+constexpr COUNTERWEIGHT_HD int RuleOfColumn(int column) {
   if (column < kColumnRules || column >= kColumnLoss) return -1;
   return (column - kColumnRules) / kNumRuleColumns;
 }
-constexpr int RuleOfExtremum(int extremum) {
+constexpr COUNTERWEIGHT_HD int RuleOfExtremum(int extremum) {
   if (extremum < kExtremumRules || extremum >= kExtremumLoss) return -1;
   return extremum - kExtremumRules;
 }
 
-// True if the plan has the part, of rule `rule` where that is not -1.
-bool HasPart(const Plan& plan, Part part, int rule);
+// True for what the pass over the loss fills, after the statistics.
+constexpr COUNTERWEIGHT_HD bool IsOfLossPass(int column) {
+  return column >= kColumnLoss + kNumLossStatistics;
+}
+constexpr COUNTERWEIGHT_HD bool IsExtremumOfLossPass(int extremum) {
+  return extremum >= kExtremumLoss;
+}
 
-// True if rows of a walk of this plan have the column.
-bool HasColumn(const Plan& plan, int column);
+// True if the records of rows that a plan with `needs` and `num_rules` rules
+// walks have the column.
+constexpr COUNTERWEIGHT_HD bool HasColumn(Needs needs, int num_rules,
+                                          int column) {
+  const ColumnInfo& row = kColumnTable.columns[column];
+  return RuleOfColumn(column) < num_rules &&
+         (IsNeeded(row, needs) || (needs & row.settled) != 0);
+}
+constexpr COUNTERWEIGHT_HD bool HasExtremum(Needs needs, int num_rules,
+                                            int extremum) {
+  return RuleOfExtremum(extremum) < num_rules &&
+         IsNeeded(kColumnTable.extrema[extremum], needs);
+}
 
 }  // namespace counterweight::kernels
 

@@ -7,7 +7,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/tile/tile.h"
 #include "kernels/walk/lane_columns.h"
 
@@ -30,8 +30,8 @@ struct CpuLanes {
   }
   static constexpr uint32_t inputs(uint32_t of_plan) { return of_plan; }
   static constexpr uint32_t sources(uint32_t of_plan) { return of_plan; }
-  static constexpr bool may(Feature /*feature*/) { return true; }
-  static constexpr bool must(Feature /*feature*/) { return false; }
+  static constexpr bool may(Needs /*some*/) { return true; }
+  static constexpr bool must(Needs /*some*/) { return false; }
 
   static int lane(int i) { return i; }
   // True on the one thread that holds folded results.

@@ -53,7 +53,7 @@ struct DriftPhase {
                           [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                             return num.wide(k, h) - den.wide(k, h);
                           });
-    if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
+    if (needs<Lanes>(plan, kNeedPeerSums)) {
       add_probabilities(plan, s, num, den, acc);
     }
   }

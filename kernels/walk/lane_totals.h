@@ -125,8 +125,9 @@ class LaneTotals {
   // Whether a column of the register that begins at `first` has other numbers
   // than whole ones in a walk of this plan.
   static bool needs_bins(const Plan& plan, int first, int end) {
+    const Needs needs = NeedsOfRows(plan.needs);
     for (int c = first; c < end && c < first + kWideLanes; ++c) {
-      if (!IsWhole(c) && HasColumn(plan, c)) return true;
+      if (!IsWhole(c) && HasColumn(needs, plan.spec.num_rules, c)) return true;
     }
     return false;
   }

@@ -13,8 +13,9 @@ struct LossKl {
   using State = TileState<Lanes>;
 
   // k of d = current - ref; the tile of the source holds -d.
-  COUNTERWEIGHT_HD static void run(const LossPlan& loss, const State& s,
+  COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s,
                                    LossTiles<Lanes>& t) {
+    const LossPlan& loss = plan.loss;
     constexpr int kSource = static_cast<int>(RatioSource::kRefCurrent);
     const KlSpec& kl = loss.spec.kl;
     const IntervalTerms c = loss.kl_clamp;
@@ -22,7 +23,7 @@ struct LossKl {
         Lanes::choose(kl.over == TokenSet::kKept, s.kept, s.mask);
     const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
     const TileOf<Lanes>& ratio_slopes = LossRatios<Lanes>::slope(loss, s, t);
-    const bool by_row = loss.spec.level == LossLevel::kSequence;
+    const bool by_row = needs<Lanes>(plan, kNeedRowRatio);
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec zero{};
@@ -68,8 +69,8 @@ struct LossKl {
       slope = above ? zero : slope;
       slope = below ? zero : slope;
       if (kl.straight_through) slope = -raw;
-      if constexpr (Lanes::may(kFeatureKlRatio)) {
-        if (loss.has_kl_ratio) {
+      if constexpr (Lanes::may(kNeedKlRatio)) {
+        if (needs<Lanes>(plan, kNeedKlRatio)) {
           const Vec ratio =
               s.exp[static_cast<int>(RatioSource::kCurrentOld)].vec(k, g);
           slope *= least(ratio, splat(loss.kl_ratio_cap));

@@ -35,19 +35,18 @@ struct LossPhase {
     const LossPlan& loss = plan.loss;
     LossTiles<Lanes>& t = s.tiles.template begin<LossTiles<Lanes>>();
     LossRatios<Lanes>::set(loss, row.loss, s, t);
-    if (Lanes::may(kFeatureSelection) && context.selection_keys != nullptr) {
+    if (Lanes::may(kNeedSelection) && context.selection_keys != nullptr) {
       SelectionKeys<Lanes>::run(loss, context, s, t);
       return;
     }
-    if (Lanes::may(kFeatureSelection) && context.selected != nullptr) {
+    if (Lanes::may(kNeedSelection) && context.selected != nullptr) {
       Lanes::load_mask(context.selected, s.position, s.count, t.prepared);
     }
     const bool measured = measures<Lanes>(plan) && !loss_only;
-    apply_surrogate(loss, row.loss, measured, s, t);
-    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
-    if (has_kl) LossKl<Lanes>::run(loss, s, t);
+    apply_surrogate(plan, row.loss, measured, s, t);
+    if (needs<Lanes>(plan, kNeedKl)) LossKl<Lanes>::run(plan, s, t);
     LossSumsPhase<Lanes>::run(plan, has_drift, measured, s, acc);
-    if (Lanes::may(kFeaturePadding) && loss.reads_padding) {
+    if (needs<Lanes>(plan, kNeedPadding)) {
       LossPadding<Lanes>::run(plan, batch, row, s, acc);
     }
     if (loss_only) return;
@@ -72,7 +71,7 @@ struct LossPhase {
                                             const LossRow& row, const State& s,
                                             LossTiles<Lanes>& t, Acc& acc,
                                             float* gradient) {
-    make_gradient(plan.loss, row, s, t);
+    make_gradient(plan, row, s, t);
     if (measured) {
       acc.add_exact(kColumnLoss + kLossGradientSquared, s.steps,
                     [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -87,10 +86,12 @@ struct LossPhase {
     return Lanes::source(SourceUse::kLoss, loss.spec.source);
   }
 
-  COUNTERWEIGHT_HD static void apply_surrogate(const LossPlan& loss,
+  COUNTERWEIGHT_HD static void apply_surrogate(const Plan& plan,
                                                const LossRow& row,
                                                bool measured, const State& s,
                                                LossTiles<Lanes>& t) {
+    const LossPlan& loss = plan.loss;
+    const bool by_row = needs<Lanes>(plan, kNeedRowRatio);
     const TileOf<Lanes>& log_ratios =
         s.log_ratio[static_cast<int>(source_of(loss))];
     // A token that counts weighs 1 where there are no weights.
@@ -112,15 +113,16 @@ struct LossPhase {
                                           t.excess.vec(k, g),
                                           t.prepared.vec(k, g),
                                           {row.value[0], row.value[1]}};
-                emit(loss, surrogate.value(loss, x), weights,
+                emit(by_row, surrogate.value(loss, x), weights,
                      ratio_slopes.vec(k, g), measured, k, g, s, t);
               });
         });
   }
 
-  // Weights, masks, and the chain from r to the log-prob. A weight of 0 makes
+  // Weights, masks, and the chain from r to the log-prob. by_row: the slope
+  // through r is the row's, see LossTiles::sequence_slope. A weight of 0 makes
   // everything 0, a slope of 0 stays 0 under an infinite r.
-  COUNTERWEIGHT_HD static void emit(const LossPlan& loss, const SurrogateVec& v,
+  COUNTERWEIGHT_HD static void emit(bool by_row, const SurrogateVec& v,
                                     const TileOf<Lanes>& weights, Vec dr,
                                     bool measured, int k, int g, const State& s,
                                     LossTiles<Lanes>& t) {
@@ -130,7 +132,7 @@ struct LossPhase {
     const auto weighs = w != 0.0f;
     const auto kept = (s.kept.vec(k, g) != 0.0f) & weighs;
     Vec own = v.slope;
-    if (slopes_by_row<Lanes>(loss)) {
+    if (by_row) {
       t.sequence_slope.set(k, g, kept ? w * through.own : zero);
     } else {
       own = own + through.own;
@@ -151,17 +153,17 @@ struct LossPhase {
 
   // Writes float32(factor slope + kl slope + handed back) into the slopes'
   // tile, added in this order in float64.
-  COUNTERWEIGHT_HD static void make_gradient(const LossPlan& loss,
+  COUNTERWEIGHT_HD static void make_gradient(const Plan& plan,
                                              const LossRow& row, const State& s,
                                              LossTiles<Lanes>& t) {
+    const LossPlan& loss = plan.loss;
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.kept, s.mask);
     const double factor = row.factor;
     const double kl_factor = loss.spec.kl.coefficient * row.kl_factor;
     const double shared = row.hand_back;
-    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
-    const bool needs_row_gradient =
-        Lanes::may(kFeatureRowLoss) && loss.needs_row_gradient;
+    const bool has_kl = needs<Lanes>(plan, kNeedKl);
+    const bool needs_row_gradient = needs<Lanes>(plan, kNeedRowGradient);
     const auto own = [&](int k, int half) COUNTERWEIGHT_INLINE_LAMBDA {
       return factor * t.slope.wide(k, half);
     };

@@ -19,10 +19,8 @@ struct LossRatios {
   COUNTERWEIGHT_HD static void set(const LossPlan& loss, const LossRow& row,
                                    const State& s, LossTiles<Lanes>& t) {
     t.ratio_is_exp = false;
-    const bool others = Lanes::may(kFeatureSurrogates) ||
-                        Lanes::may(kFeatureReinforce) ||
-                        Lanes::may(kFeatureRowLoss);
-    if (others && loss.ratio_of_row) {
+    constexpr Needs kOthers = kNeedSurrogates | kNeedReinforce | kNeedRowLoss;
+    if (Lanes::may(kOthers) && loss.ratio_of_row) {
       set_row(loss, row, s, t);
       return;
     }
@@ -33,7 +31,7 @@ struct LossRatios {
     }
     if (!t.ratio_is_exp)
       set_clamped(c, s.log_ratio[source], s.exp[source], s, t);
-    if (!Lanes::may(kFeatureSurrogates) || !loss.reads_excess) return;
+    if (!Lanes::may(kNeedSurrogates) || !loss.reads_excess) return;
     const Values& expm1 = s.expm1[source];
     const Vec least_excess = splat(c.expm1_lower);
     const Vec most_excess = splat(c.expm1_upper);

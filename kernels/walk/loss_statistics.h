@@ -23,18 +23,18 @@ struct LossStatistics {
   COUNTERWEIGHT_HD static void run(const Plan& plan, const LossContext& context,
                                    State& s, Acc& acc) {
     const LossPlan& loss = plan.loss;
-    if (!loss.by_row && !loss.selects) return;
     const TileOf<Lanes>& over =
         Lanes::choose(loss.spec.over == TokenSet::kKept, s.kept, s.mask);
     acc.count_each(kColumnLoss + kLossSeen, s.steps,
                    [&](int k, int g)
                        COUNTERWEIGHT_INLINE_LAMBDA { return over.vec(k, g); });
     add_aggregate(plan, s, over, acc);
-    if (Lanes::may(kFeatureSurrogates) && loss.sums_advantages) {
+    if (Lanes::may(kNeedSurrogates) && loss.sums_advantages) {
       add_input(kLossAdvantage, s, s.input[kAdvantages], over, acc);
     }
-    const bool selects = Lanes::may(kFeatureSelection) && loss.selects;
-    if (selects) add_input(kLossLogProb, s, s.input[kCurrent], over, acc);
+    if (needs<Lanes>(plan, kNeedSelection)) {
+      add_input(kLossLogProb, s, s.input[kCurrent], over, acc);
+    }
     add_log_weights(plan, context, s, over, acc);
   }
 
@@ -90,8 +90,8 @@ struct LossStatistics {
                                                State& s,
                                                const TileOf<Lanes>& over,
                                                Acc& acc) {
-    const Level level = plan.weight.spec.level;
-    if (level != Level::kToken && level != Level::kPrefix) return;
+    if (!needs<Lanes>(plan, kAnyTokenWeights)) return;
+    const bool zeroes = needs<Lanes>(plan, kNeedZeroing);
     LaneValues<kWidth, double>& sum =
         acc.columns.sum(kColumnLoss + kLossLogWeight);
     with_surrogate<OfRow>(plan.loss.spec.surrogate, [&](auto surrogate) {
@@ -101,7 +101,7 @@ struct LossStatistics {
           if (over.at[k][i] == 0.0f) continue;
           const float bounded = s.weight.at[k][i];
           const double own = static_cast<double>(bounded) / context.normalizer;
-          const bool is_zeroed = plan.zeroes && s.zeroed.at[k][i] != 0.0f;
+          const bool is_zeroed = zeroes && s.zeroed.at[k][i] != 0.0f;
           const double w =
               is_zeroed ? 0.0 : static_cast<double>(static_cast<float>(own));
           sum.at[i] += surrogate.log_weight(w);

@@ -20,16 +20,15 @@ struct LossSumsPhase {
   // The loss alone where metrics are not wanted.
   COUNTERWEIGHT_HD static void run(const Plan& plan, bool has_drift,
                                    bool measured, const State& s, Acc& acc) {
-    const LossPlan& loss = plan.loss;
-    const bool has_kl = Lanes::may(kFeatureKl) && loss.has_kl;
-    add_values(loss, s, acc);
-    if (has_kl) add_kl_values(loss, s, acc);
+    const bool has_kl = needs<Lanes>(plan, kNeedKl);
+    add_values(plan, s, acc);
+    if (has_kl) add_kl_values(plan, s, acc);
     if (!measured) return;
     add_log_ratios(plan, has_drift, s, acc);
     collect(plan, s, acc);
     acc.extend(kExtremumLoss + kLossExtremumAdvantage, s.steps,
                s.input[static_cast<int>(InputRole::kAdvantages)], s.mask);
-    if (has_kl) add_kl(loss, s, acc);
+    if (has_kl) add_kl(plan, s, acc);
   }
 
   // Copies sums over all tokens to the sums over kept ones where no rule drops
@@ -38,7 +37,7 @@ struct LossSumsPhase {
   COUNTERWEIGHT_HD static void finish(const Plan& plan, Columns& columns) {
     if (!measures<Lanes>(plan) || has_rules<Lanes>(plan)) return;
     columns.sum(kBase + kLossLogRatioKept) = columns.sum(kBase + kLossLogRatio);
-    if (!serves_peers(plan.loss)) return;
+    if (!serves_peers(plan)) return;
     constexpr int kCopies[][2] = {{kLossClipped, kLossClippedKept},
                                   {kLossHigh, kLossHighKept},
                                   {kLossLow, kLossLowKept}};
@@ -52,8 +51,8 @@ struct LossSumsPhase {
     return s.tiles.template get<LossTiles<Lanes>>();
   }
 
-  COUNTERWEIGHT_HD static bool serves_peers(const LossPlan& loss) {
-    return Lanes::may(kFeaturePeerLoss) && loss.spec.peer_sums;
+  COUNTERWEIGHT_HD static bool serves_peers(const Plan& plan) {
+    return needs<Lanes>(plan, kNeedPeerLoss);
   }
 
   COUNTERWEIGHT_HD static void add_tile(int column, const State& s,
@@ -63,11 +62,11 @@ struct LossSumsPhase {
                       COUNTERWEIGHT_INLINE_LAMBDA { return x.wide(k, h); });
   }
 
-  COUNTERWEIGHT_HD static void add_values(const LossPlan& loss, const State& s,
+  COUNTERWEIGHT_HD static void add_values(const Plan& plan, const State& s,
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     add_tile(kLossValue, s, t.value, acc);
-    if (Lanes::may(kFeatureRowLoss) && loss.needs_row_gradient) {
+    if (needs<Lanes>(plan, kNeedRowGradient)) {
       add_tile(kLossSequenceSlope, s, t.sequence_slope, acc);
     }
   }
@@ -86,7 +85,7 @@ struct LossSumsPhase {
       add_exact_log_ratios(s, source, kUnbounded, s.kept, false, false,
                            kBase + kLossLogRatioKept, acc);
     }
-    if (!serves_peers(loss)) return;
+    if (!serves_peers(plan)) return;
     const TileOf<Lanes>& l = s.log_ratio[static_cast<int>(source)];
     const Vec clamp = splat(static_cast<float>(kSafetyClamp));
     const int columns[] = {kBase + kLossAbsKept, kBase + kLossSafeKept};
@@ -103,7 +102,7 @@ struct LossSumsPhase {
   // Slopes, ratios and flags.
   COUNTERWEIGHT_HD static void collect(const Plan& plan, const State& s,
                                        Acc& acc) {
-    const bool by_row = slopes_by_row<Lanes>(plan.loss);
+    const bool by_row = needs<Lanes>(plan, kNeedRowRatio);
     if (has_rules<Lanes>(plan)) {
       by_row ? collect_of<true, true>(plan, s, acc)
              : collect_of<true, false>(plan, s, acc);
@@ -111,7 +110,7 @@ struct LossSumsPhase {
       by_row ? collect_of<false, true>(plan, s, acc)
              : collect_of<false, false>(plan, s, acc);
     }
-    if (!serves_peers(plan.loss)) return;
+    if (!serves_peers(plan)) return;
     add_peer_sums(plan, s, acc);
   }
 
@@ -168,7 +167,7 @@ struct LossSumsPhase {
               add_where(s.mask.vec(k, g) != 0.0f,
                         clip(plan.loss, ratios.vec(k, g)), block[0]);
             });
-    if (Lanes::may(kFeatureSurrogates)) {
+    if (Lanes::may(kNeedSurrogates)) {
       const int zero[] = {kBase + kLossClippedZeroKept};
       acc.count(zero, s.steps,
                 [&](int k, int g, Vec(&block)[1]) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -188,20 +187,21 @@ struct LossSumsPhase {
               });
   }
 
-  COUNTERWEIGHT_HD static void add_kl_values(const LossPlan& loss,
-                                             const State& s, Acc& acc) {
+  COUNTERWEIGHT_HD static void add_kl_values(const Plan& plan, const State& s,
+                                             Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     add_tile(kLossKl, s, t.kl_value, acc);
-    if (loss.needs_row_gradient) {
+    if (needs<Lanes>(plan, kNeedRowGradient)) {
       add_tile(kLossKlSequenceSlope, s, t.kl_sequence_slope, acc);
     }
   }
 
-  COUNTERWEIGHT_HD static void add_kl(const LossPlan& loss, const State& s,
+  COUNTERWEIGHT_HD static void add_kl(const Plan& plan, const State& s,
                                       Acc& acc) {
+    const TokenSet over_set = plan.loss.spec.kl.over;
     const TileOf<Lanes>& over =
-        Lanes::choose(loss.spec.kl.over == TokenSet::kKept, s.kept, s.mask);
-    if (serves_peers(loss)) {
+        Lanes::choose(over_set == TokenSet::kKept, s.kept, s.mask);
+    if (serves_peers(plan)) {
       const ExactLogRatio<Lanes> exact(s, RatioSource::kRefCurrent, kUnbounded);
       acc.add_exact(kBase + kLossRefLogRatio, s.steps,
                     [&](int k, int h)

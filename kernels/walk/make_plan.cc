@@ -163,12 +163,11 @@ void AddLoss(Plan* plan) {
   }
 }
 
-// PPO's clip is the only surrogate without a feature of its own.
+// PPO's clip is the only surrogate without a need of its own.
 bool RowRatioAlone(const Plan& plan) {
-  const LossSpec& loss = plan.loss.spec;
-  return plan.loss.active && loss.level == LossLevel::kSequence &&
-         (FeaturesOf(plan) & ~kRowRatioFeatures) == 0 &&
-         loss.metrics_source == plan.spec.drift_source;
+  return (plan.needs & kNeedRowRatio) != 0 &&
+         (plan.needs & ~kRowRatioNeeds) == 0 &&
+         plan.loss.spec.metrics_source == plan.spec.drift_source;
 }
 
 }  // namespace
@@ -207,7 +206,6 @@ Plan MakePlan(const CorrectionSpec& spec) {
       plan.whole_exps |= Bit(rule.rule.source);
       if (!rule.is_sequence) plan.output_exps |= Bit(rule.rule.source);
     }
-    plan.zeroes = plan.zeroes || rule.rule.effect == Effect::kZeroWeight;
     needs_row = needs_row || rule.is_sequence;
   }
   WeightPlan& weight = plan.weight;
@@ -260,6 +258,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
       needs_row && plan.passes == 1 && !needs_base && !needs_row_first;
   plan.in_order_speculates =
       needs_row && plan.in_order_passes == 1 && !needs_row_first;
+  plan.needs = NeedsOf(plan);
   plan.row_ratio_alone = RowRatioAlone(plan);
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/plan/plan.h"
 #include "kernels/spec.h"
 
@@ -15,11 +15,11 @@ namespace counterweight::kernels {
 Plan MakePlan(const CorrectionSpec& spec);
 LossPlan MakeLossPlan(const CorrectionSpec& spec);
 
-// The Features of `plan`, without kFeatureReasons.
-uint32_t FeaturesOf(const Plan& plan);
+// Plan::needs of what else `plan` has; without kNeedReasons.
+Needs NeedsOf(const Plan& plan);
 
 // The source of `use`; the drift's where nothing uses one. REQUIRES: `plan` is
-// without kFeatureMixedSources if `use` is kCorrection.
+// without kNeedMixedSources if `use` is kCorrection.
 RatioSource SourceOf(const Plan& plan, SourceUse use);
 
 }  // namespace counterweight::kernels

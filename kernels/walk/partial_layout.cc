@@ -152,6 +152,10 @@ PartialLayout::PartialLayout(const Plan& plan) : columns(ColumnsOfRows(plan)) {
     const bool is_whole = columns.op[column] == ColumnOp::kWhole;
     (is_whole ? whole : is_wide ? wide : narrow).push_back(column);
   };
+  const auto has_column = [needs = NeedsOfRows(plan.needs),
+                           rules = plan.spec.num_rules](int column) {
+    return HasColumn(needs, rules, column);
+  };
   const auto add_extrema = [&](int count, const auto& is_read) {
     for (std::vector<int>* const extrema : {&lows, &highs}) {
       for (int e = 0; e < count; ++e, ++next) {
@@ -160,7 +164,7 @@ PartialLayout::PartialLayout(const Plan& plan) : columns(ColumnsOfRows(plan)) {
     }
   };
   for (int c = 0; c < plan.token_columns; ++c) {
-    add_sum(measures ? IsRead(c) && HasColumn(plan, c) : IsCountOfTokens(c),
+    add_sum(measures ? IsRead(c) && has_column(c) : IsCountOfTokens(c),
             IsWideToken(plan, c));
   }
   for (int c = 0; c < plan.row_columns; ++c) {
@@ -175,7 +179,7 @@ PartialLayout::PartialLayout(const Plan& plan) : columns(ColumnsOfRows(plan)) {
   if (!plan.loss.active) return;
   for (int c = 0; c < kNumLossColumns; ++c) {
     const int column = kColumnLoss + c;
-    add_sum(measures && IsRead(column) && HasColumn(plan, column),
+    add_sum(measures && IsRead(column) && has_column(column),
             IsWideToken(plan, column));
   }
   const bool has_peers = measures && plan.loss.spec.peer_sums;

@@ -68,7 +68,7 @@ struct RatioPhase {
                            [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                              s.kept.set(k, g, s.mask.vec(k, g));
                            });
-    if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
+    if (needs<Lanes>(plan, kNeedZeroing)) {
       for_each_group<kWidth>(s.steps,
                              [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                                s.zeroed.set(k, g, Vec{});
@@ -101,7 +101,7 @@ struct RatioPhase {
  private:
   // Gives the tokens without a rollout log-prob the drift's numerator for one,
   // so that the drift is 0 there. Marks them for other ratios; no walk that
-  // reads blocks ahead has any (kFeatureUnknown).
+  // reads blocks ahead has any (kNeedUnknown).
   template <class Block>
   COUNTERWEIGHT_HD static void settle_unknown(
       const Plan& plan, Block& block, int steps,

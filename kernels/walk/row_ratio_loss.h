@@ -5,7 +5,7 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_ROW_RATIO_LOSS_H_
 #define COUNTERWEIGHT_KERNELS_WALK_ROW_RATIO_LOSS_H_
 
-#include "kernels/plan/features.h"
+#include "kernels/plan/needs.h"
 #include "kernels/surrogates/clipped.h"
 #include "kernels/walk/accumulators.h"
 #include "kernels/walk/column_table.h"
@@ -44,7 +44,7 @@ struct RowRatioColumns {
   static constexpr bool AreAll() {
     for (const ColumnInfo& row : kLossColumnRows) {
       const int column = kColumnLoss + row.column;
-      if (IsOfLossPass(row.part) && (row.all & ~kRowRatioFeatures) == 0 &&
+      if (IsOfLossPass(column) && IsNeeded(row, kRowRatioNeeds) &&
           !Lists(kExact, column) && !Lists(kSums, column) &&
           !Lists(kCounts, column) && !Lists(kOfGradient, column) &&
           !Lists(kElsewhere, column)) {
@@ -52,8 +52,7 @@ struct RowRatioColumns {
       }
     }
     for (const ExtremumInfo& row : kLossExtremumRows) {
-      if ((row.all & ~kRowRatioFeatures) == 0 &&
-          !Lists(kExtrema, row.extremum)) {
+      if (IsNeeded(row, kRowRatioNeeds) && !Lists(kExtrema, row.extremum)) {
         return false;
       }
     }

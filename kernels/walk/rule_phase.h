@@ -24,8 +24,7 @@ struct RulePhase {
                                    bool explains, State& s, Acc& acc) {
     RuleTiles<Lanes>& t = s.tiles.template begin<RuleTiles<Lanes>>();
     const RulePlan& rule = plan.rules[r];
-    const bool sequential = Lanes::may(kFeatureSequential) &&
-                            plan.spec.evaluation == Evaluation::kSequential;
+    const bool sequential = needs<Lanes>(plan, kNeedSequential);
     const TileOf<Lanes>& seen = Lanes::choose(sequential, s.kept, s.mask);
     // No decision depends on the sums of token rules.
     const bool adds = kStats && measures<Lanes>(plan);
@@ -36,7 +35,7 @@ struct RulePhase {
       const bool applies = kOutput || rule.hits_in_statistics;
       if (!applies || (row_fired >> r & 1u) == 0) return;
       fire_row(s, seen);
-    } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
+    } else if (Lanes::may(kNeedPrefixes) && rule.prefix >= 0) {
       Sums::evaluate(rule, s);
       outside_prefix(rule, s, seen, acc.carry[rule.prefix]);
       if (kStats) {
@@ -79,7 +78,7 @@ struct RulePhase {
   template <class Drift, class Columns>
   COUNTERWEIGHT_HD static void finish(const Plan& plan, const Drift& drift,
                                       Columns& columns) {
-    const bool any = kStats && Lanes::may(kFeatureRules);
+    const bool any = kStats && Lanes::may(kNeedRules);
     const int rules = any ? plan.spec.num_rules : 0;
     for (int r = 0; r < rules; ++r) {
       const RulePlan& rule = plan.rules[r];
@@ -91,7 +90,7 @@ struct RulePhase {
           fired.at[i] = high.at[i] + low.at[i];
         });
       }
-      const bool sequential = plan.spec.evaluation == Evaluation::kSequential;
+      const bool sequential = needs<Lanes>(plan, kNeedSequential);
       if (measures<Lanes>(plan) &&
           Sums::extends_drift(plan, rule, sequential)) {
         const float end = rule.clamp.clamp;
@@ -118,7 +117,7 @@ struct RulePhase {
 
  private:
   COUNTERWEIGHT_HD static bool drops(const RulePlan& rule) {
-    return !Lanes::may(kFeatureZeroing) || rule.rule.effect == Effect::kDrop;
+    return !Lanes::may(kNeedZeroing) || rule.rule.effect == Effect::kDrop;
   }
 
   COUNTERWEIGHT_HD static float clamped(float x, float end) {

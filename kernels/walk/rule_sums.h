@@ -27,7 +27,7 @@ struct RuleSums {
   }
 
   COUNTERWEIGHT_HD static bool is_conditional(const RulePlan& rule) {
-    return Lanes::may(kFeatureConditions) && rule.is_conditional;
+    return Lanes::may(kNeedConditions) && rule.is_conditional;
   }
 
   // The statistic is the drift's log ratio, clamped, over the same tokens, and
@@ -84,12 +84,12 @@ struct RuleSums {
                                               const TileOf<Lanes>& seen,
                                               bool sequential, Acc& acc) {
     const RulePlan& rule = plan.rules[r];
-    if (Lanes::may(kFeaturePeerCorrection) && plan.spec.peer_sums) {
+    if (needs<Lanes>(plan, kNeedPeerSums)) {
       add_clamped_sums(rule, r, s, seen, acc);
     }
     if (extends_drift(plan, rule, sequential)) {
       collect<true, false>(rule, r, drops, s, seen, acc);
-    } else if (Lanes::may(kFeaturePrefixes) && rule.prefix >= 0) {
+    } else if (Lanes::may(kNeedPrefixes) && rule.prefix >= 0) {
       // The sides of running means are marked: count_marked().
       collect<false, true>(rule, r, drops, s, seen, acc);
     } else {

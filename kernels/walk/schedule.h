@@ -17,6 +17,18 @@ enum class StepKind : uint8_t {
   kBoth,           // a walk with statistics and outputs
   kOutputs,        // a walk that writes outputs and adds up the loss
   kSettleLoss,     // adds up the loss, decides what tokens get back of it
+  // Backends that shorten have these: outputs and loss of rows whose gradient
+  // alone waits for a number of the whole row.
+  kRowRatioLoss,         // RowRatioLoss
+  kOutputsThenGradient,  // slopes in the gradient's place, then the gradient
+};
+
+// The rows that a step is for; the others are done or have steps of their own.
+enum class StepRows : uint8_t {
+  kAll,
+  kFired,  // a sequence rule fired
+  kClean,  // all numbers are finite
+  kOneSegment,
 };
 
 struct Step {
@@ -25,8 +37,9 @@ struct Step {
   bool is_last = false;
   // kOutputs: adds up the loss and writes nothing.
   bool loss_only = false;
-  // For rows in which a sequence rule fired; the others are done.
-  bool fired_rows_only = false;
+  StepRows rows = StepRows::kAll;
+  // The number of steps after it that such rows leave out.
+  int32_t replaces = 0;
 };
 
 enum class Purpose : uint8_t {
@@ -38,7 +51,7 @@ enum class Purpose : uint8_t {
 // A POD, which code for each instruction set reads.
 struct Schedule {
   // Each rule and the weight can require one more pass.
-  static constexpr int kMaxSteps = 2 * (kMaxRules + 3) + 4;
+  static constexpr int kMaxSteps = 2 * (kMaxRules + 3) + 6;
 
   Step steps[kMaxSteps];
   int32_t num_steps;
@@ -47,10 +60,16 @@ struct Schedule {
   const Step* end() const { return steps + num_steps; }
 };
 
-// any_order: a row's segments are walked in any order; else one after another,
-// or each row has one. fuses: the backend has kBoth.
-Schedule ScheduleOf(const Plan& plan, Purpose purpose, bool any_order,
-                    bool fuses);
+// How a backend walks a row.
+struct RowWalk {
+  bool any_order;  // its segments; else one after another, or there is one
+  bool fuses;      // it has kBoth
+  // One thread walks the whole row and writes its gradient: it has
+  // kRowRatioLoss and kOutputsThenGradient.
+  bool shortens = false;
+};
+
+Schedule ScheduleOf(const Plan& plan, Purpose purpose, const RowWalk& walk);
 
 // A loss counts by the mask alone, so that rows can be walked as they arrive:
 // no tokens are dropped, and no other sum of the batch enters.

@@ -53,28 +53,22 @@ template <class Lanes>
 COUNTERWEIGHT_HD void finish_weights(const Plan& plan, const SegmentTask& task,
                                      TileState<Lanes>& s) {
   constexpr int kWidth = Lanes::kWidth;
-  const Level level = plan.weight.spec.level;
-  const bool by_token = Lanes::must(kFeatureTokenWeights) ||
-                        (may_weigh<Lanes>() &&
-                         (level == Level::kToken || level == Level::kPrefix));
-  if (!by_token) {
-    const bool by_row =
-        Lanes::may(kFeatureRowWeights) && IsSequenceLevel(level);
+  if (!needs<Lanes>(plan, kAnyTokenWeights)) {
+    const bool by_row = needs<Lanes>(plan, kNeedRowWeights);
     const float w = by_row ? task.row.weight : 1.0f;
     for_each_group<kWidth>(
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
           s.weight.set(k, g, s.mask.vec(k, g) != 0.0f ? splat(w) : Vec{});
         });
   }
-  if (Lanes::may(kFeatureZeroing) && plan.zeroes) {
+  if (needs<Lanes>(plan, kNeedZeroing)) {
     for_each_group<kWidth>(
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
           const Vec w = s.weight.vec(k, g);
           s.weight.set(k, g, s.zeroed.vec(k, g) != 0.0f ? Vec{} : w);
         });
   }
-  if (!Lanes::may(kFeatureLoss) || !may_weigh<Lanes>()) return;
-  if (!plan.loss.active) return;
+  if (!may_weigh<Lanes>() || !needs<Lanes>(plan, kNeedLoss)) return;
   if (task.loss->normalizer == 1.0) return;
   const double normalizer = task.loss->normalizer;
   constexpr int kHalves = kVecLanes / kWideLanes;
@@ -93,9 +87,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
                                 TileState<Lanes>& s, Accumulators<Lanes>& acc) {
   constexpr int kWidth = Lanes::kWidth;
   using Weights = WeightPhase<Lanes, kStats>;
-  const bool has_loss = Lanes::may(kFeatureLoss) && plan.loss.active;
+  const bool has_loss = needs<Lanes>(plan, kNeedLoss);
   const bool explains =
-      kOutput && Lanes::may(kFeatureReasons) &&
+      kOutput && Lanes::may(kNeedReasons) &&
       (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr);
   if (explains) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
@@ -105,8 +99,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   const uint32_t exps =
       (kStats ? plan.statistics_exps : 0u) | (kOutput ? plan.output_exps : 0u);
   RatioPhase<Lanes>::run(plan, batch, exps, s, acc);
-  if (Lanes::may(kFeatureRowAdvantages) &&
-      plan.loss.spec.prescales_advantages) {
+  if (needs<Lanes>(plan, kNeedRowAdvantages)) {
     scale_advantages(task.row.loss.advantage_scale, s);
   }
   if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
@@ -118,7 +111,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   }
 #endif
   Weights::by_tokens(plan, s, acc);
-  const int rules = Lanes::may(kFeatureRules) ? plan.spec.num_rules : 0;
+  const int rules = Lanes::may(kNeedRules) ? plan.spec.num_rules : 0;
   Lanes::for_each_rule(rules, [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
     if (r == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
     RulePhase<Lanes, kStats, kOutput>::run(plan, r, task.row.fired, explains, s,
@@ -126,7 +119,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   });
   if (rules == plan.weight.spec.after_rule) Weights::aggregate(plan, s, acc);
   Weights::finish(plan, s, acc);
-  if (kStats && has_loss && Lanes::may(kFeatureRowLoss)) {
+  if (kStats && needs<Lanes>(plan, kLossStatistics)) {
     LossStatistics<Lanes>::run(plan, *task.loss, s, acc);
   }
   if (!kOutput) return;
@@ -160,7 +153,7 @@ COUNTERWEIGHT_HD void walk_segment(const Plan& plan, const Batch& batch,
                                    Accumulators<Lanes>& acc) {
   constexpr int kPositions = Lanes::kTileSteps * kLanes;
   constexpr int kAskedPositions = 2 * kLanes;
-  const int prefixes = Lanes::may(kFeaturePrefixes) ? plan.num_prefixes : 0;
+  const int prefixes = Lanes::may(kNeedPrefixes) ? plan.num_prefixes : 0;
   for (int p = 0; p < prefixes; ++p) {
     acc.carry[p] = task.bases != nullptr ? task.bases[p] : PrefixBase{0.0, 0.0};
   }
@@ -223,7 +216,7 @@ COUNTERWEIGHT_HD void settle_segment(const Plan& plan, Columns& columns) {
   const auto drift = drift_columns(columns);
   WeightPhase<Lanes, kStats>::finish_segment(plan, drift, columns);
   RulePhase<Lanes, kStats, kOutput>::finish(plan, drift, columns);
-  if (kOutput && Lanes::may(kFeatureLoss) && plan.loss.active) {
+  if (kOutput && needs<Lanes>(plan, kNeedLoss)) {
     LossSumsPhase<Lanes>::finish(plan, columns);
   }
 }

@@ -59,16 +59,13 @@ struct WeightPhase {
   // have run.
   COUNTERWEIGHT_HD static void aggregate(const Plan& plan, State& s, Acc& acc) {
     const WeightPlan& weight = plan.weight;
-    const bool prefix = Lanes::may(kFeaturePrefixes) && weight.prefix >= 0;
+    const bool prefix = needs<Lanes>(plan, kNeedPrefixWeights);
     if (prefix) prefix_weights(plan, s, acc);
-    if (kStats && measures<Lanes>(plan) && Lanes::may(kFeatureLateWeights) &&
-        by_token(weight) && weight.spec.after_rule > 0) {
+    if (kStats && measures<Lanes>(plan) && by_token(plan) &&
+        needs<Lanes>(plan, kNeedLateWeights)) {
       count_seen(weight, s, acc);
     }
-    const bool by_row =
-        Lanes::may(kFeatureRowWeights) && IsSequenceLevel(weight.spec.level);
-    const bool sums = by_row || prefix;
-    if (!kStats || !sums) return;
+    if (!kStats || !needs<Lanes>(plan, kAggregates)) return;
     const bool sees_all = weight.spec.after_rule == 0;
     const RatioSource source = source_of(weight);
     add_exact_log_ratios(s, source, weight.spec.token_clamp, s.kept, sees_all,
@@ -83,9 +80,8 @@ struct WeightPhase {
   // Computes weights by token that depend on no rule, before the rules run,
   // while their inputs are at hand.
   COUNTERWEIGHT_HD static void by_tokens(const Plan& plan, State& s, Acc& acc) {
-    const WeightPlan& weight = plan.weight;
-    if (!by_token(weight)) return;
-    const int source = static_cast<int>(source_of(weight));
+    if (!by_token(plan)) return;
+    const int source = static_cast<int>(source_of(plan.weight));
     bound_and_add(plan, s, acc, s.exp[source], s.expm1[source]);
   }
 
@@ -110,20 +106,18 @@ struct WeightPhase {
     if (!has_rules<Lanes>(plan)) {
       columns.count(kColumnKept) = drift.tokens();
     }
-    if (by_token(plan.weight) && !has_own_ratio(plan.weight)) {
+    if (by_token(plan) && !has_own_ratio(plan)) {
       columns.sum(kColumnRawExcess) = drift.excess();
     }
   }
 
  private:
-  COUNTERWEIGHT_HD static bool by_token(const WeightPlan& weight) {
-    return Lanes::must(kFeatureTokenWeights) ||
-           (Lanes::may(kFeatureTokenWeights) &&
-            weight.spec.level == Level::kToken);
+  COUNTERWEIGHT_HD static bool by_token(const Plan& plan) {
+    return needs<Lanes>(plan, kNeedTokenWeights);
   }
 
-  COUNTERWEIGHT_HD static bool has_own_ratio(const WeightPlan& weight) {
-    return Lanes::may(kFeatureOwnRatio) && !weight.is_drift;
+  COUNTERWEIGHT_HD static bool has_own_ratio(const Plan& plan) {
+    return needs<Lanes>(plan, kNeedOwnRatio);
   }
 
   COUNTERWEIGHT_HD static RatioSource source_of(const WeightPlan& weight) {
@@ -146,11 +140,8 @@ struct WeightPhase {
   // Weights by token that are 0, and tokens that a rule zeroed.
   COUNTERWEIGHT_HD static void count_zero_weights(const Plan& plan,
                                                   const State& s, Acc& acc) {
-    const WeightPlan& weight = plan.weight;
-    const bool vanishes =
-        Lanes::may(kFeatureVanishing) && weight.can_vanish &&
-        (by_token(weight) || weight.spec.level == Level::kPrefix);
-    const bool zeroes = Lanes::may(kFeatureZeroing) && plan.zeroes;
+    const bool vanishes = needs<Lanes>(plan, kNeedVanishing);
+    const bool zeroes = needs<Lanes>(plan, kNeedZeroing);
     if (!vanishes && !zeroes) return;
     acc.count_each(kColumnZeroWeight, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -190,24 +181,23 @@ struct WeightPhase {
                                              Acc& acc, const TileOf<Lanes>& exp,
                                              const TileOf<Lanes>& expm1) {
     const bool adds = kStats && measures<Lanes>(plan);
-    constexpr bool kVanishing = Lanes::may(kFeatureVanishing);
+    constexpr bool kVanishing = Lanes::may(kNeedVanishing);
     if constexpr (kVanishing && kWidth == 1) {
-      bound_and_add_as(plan.weight.masks, adds, plan.weight, s, acc, exp,
-                       expm1);
+      bound_and_add_as(plan.weight.masks, adds, plan, s, acc, exp, expm1);
     } else if (kVanishing && plan.weight.masks) {
-      bound_and_add_as(std::true_type(), adds, plan.weight, s, acc, exp, expm1);
+      bound_and_add_as(std::true_type(), adds, plan, s, acc, exp, expm1);
     } else {
-      bound_and_add_as(std::false_type(), adds, plan.weight, s, acc, exp,
-                       expm1);
+      bound_and_add_as(std::false_type(), adds, plan, s, acc, exp, expm1);
     }
   }
 
   template <class Bool>
   COUNTERWEIGHT_HD static void bound_and_add_as(Bool masks, bool adds,
-                                                const WeightPlan& weight,
-                                                State& s, Acc& acc,
+                                                const Plan& plan, State& s,
+                                                Acc& acc,
                                                 const TileOf<Lanes>& exp,
                                                 const TileOf<Lanes>& expm1) {
+    const WeightPlan& weight = plan.weight;
     // Masked tokens have finite weights, as their logarithm is 0.
     const WeightEnds ends(weight);
     const auto value = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
@@ -243,7 +233,7 @@ struct WeightPhase {
                           [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
                             return s.weight.wide(k, h);
                           });
-    if (has_own_ratio(weight)) {
+    if (has_own_ratio(plan)) {
       const Vec lowest = splat(weight.clamp.expm1_low);
       const Vec highest = splat(weight.clamp.expm1_high);
       acc.add_each(kColumnRawExcess, s.steps,

@@ -76,6 +76,7 @@ void OmitLoss(const v1::CorrectRequest& request, Method* method,
   refuse(request.compute_loss(), "compute_loss");
   refuse(wants_gradient, "outputs");
   method->counts_use.is_global = false;
+  method->counts_use.omits_loss = true;
   // Such a method has its loss, or would be refused for having none too.
   if (request.compute_loss() || wants_gradient) return;
   method->spec.loss = {};

@@ -17,8 +17,12 @@ using kernels::LossReduction;
 using kernels::RowCount;
 using kernels::Surrogate;
 
-constexpr std::string_view kNotRead =
-    "is not read by this method; leave it out";
+// Why a method without a loss refuses what only losses read.
+std::string NotRead(const CountsUse& use) {
+  return use.omits_loss
+             ? "is of the loss, which omit_loss leaves out; drop one of them"
+             : "is not read by this method; leave it out";
+}
 
 bool Drops(const CorrectionSpec& spec) {
   return std::any_of(spec.rules, spec.rules + spec.num_rules,
@@ -40,7 +44,7 @@ class CountsReader {
     if (has_loss_) {
       ReadLoss();
     } else if (!spec_.weight.normalize) {
-      Fail("", kNotRead);
+      Fail("", NotRead(use_));
     } else if (!has_mean_) {
       Fail("weight_sum",
            "is required: the method reads the step's mean weight");
@@ -323,7 +327,7 @@ Result<std::vector<double>> ApplyRowDivisors(const v1::CorrectRequest& request,
     return result;
   };
   if (spec->loss.surrogate == Surrogate::kNone) {
-    return refuse(std::string(kNotRead));
+    return refuse(NotRead(use));
   }
   if (use.is_dialect) {
     return refuse("is not read by a dialect, whose system has none");

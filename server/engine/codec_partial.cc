@@ -357,6 +357,7 @@ Violations MergeSums(const v1::MergeSumsRequest& request,
   decoded.omits_metrics = Has(sums, kOmitsMetrics);
   Violations violations = Encode(decoded, finished, response->mutable_answer());
   if (!violations.empty()) return violations;
+  response->mutable_answer()->set_numerics_version(kernels::kNumericsVersion);
   WriteCounts(request.method(), sums, finished.sums, response);
   return {};
 }

@@ -13,6 +13,7 @@ struct CountsUse {
   // A dialect: divisors of rows are refused, and where no rule drops a token,
   // the count of all tokens (sequences) is the kept ones' too.
   bool is_dialect = false;
+  bool omits_loss = false;  // CorrectRequest.omit_loss
   // Why the loss reads no counts; empty: it reads them.
   std::string refusal;
   // The method's own fields that already give a count, and the number of ranks;

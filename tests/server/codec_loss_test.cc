@@ -208,8 +208,17 @@ TEST(CodecLoss, WhatOmitLossLeavesOutIsNotAskedFor) {
   request.set_compute_loss(true);
   request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
   // And nothing says that the method has no loss.
-  const Answer answer = AnswerOf(request);
+  Answer answer = AnswerOf(request);
   EXPECT_THAT(answer.fields(), ElementsAre("compute_loss", "outputs"));
+  for (const Violation& violation : answer.violations) {
+    EXPECT_THAT(violation.description, HasSubstr("which omit_loss leaves out"));
+  }
+  request = RequestWith(PpoClip());
+  request.set_omit_loss(true);
+  request.mutable_global_counts()->set_num_tokens(100);
+  request.add_row_divisors(2.0);
+  answer = AnswerOf(request);
+  EXPECT_THAT(answer.fields(), ElementsAre("global_counts", "row_divisors"));
   for (const Violation& violation : answer.violations) {
     EXPECT_THAT(violation.description, HasSubstr("which omit_loss leaves out"));
   }

@@ -83,7 +83,6 @@ std::string NumbersOf(v1::CorrectResponse answer) {
   answer.clear_sums();
   answer.clear_request_id();
   answer.clear_backend();
-  answer.clear_numerics_version();
   answer.clear_timing();
   return Canonical(answer);
 }

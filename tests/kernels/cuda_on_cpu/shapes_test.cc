@@ -38,20 +38,20 @@ CorrectionSpec TruncatedWeights() {
 }
 
 // Returns the walk that writes all outputs.
-uint32_t WalkOf(const CorrectionSpec& spec) {
-  return kShapes[ShapeOf(MakePlan(spec), {})].features;
+Needs WalkOf(const CorrectionSpec& spec) {
+  return kShapes[ShapeOf(MakePlan(spec), {})].needs;
 }
 
 TEST(Shapes, LeanPlansGetLeanWalks) {
   CorrectionSpec spec = TruncatedWeights();
   EXPECT_EQ(WalkOf(spec), kTruncated);
   spec.metrics = false;
-  EXPECT_EQ(WalkOf(spec), kFeatureTokenWeights);
+  EXPECT_EQ(WalkOf(spec), kNeedTokenWeights);
   spec.metrics = true;
   spec.num_rules = 1;
-  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules);
   spec.num_rules = kMaxShapeRules;
-  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules);
   spec.num_rules = kMaxShapeRules + 1;
   EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
   spec.num_rules = 1;
@@ -63,12 +63,12 @@ TEST(Shapes, TruncatedWeightsOfPpoGetALeanWalk) {
   std::vector<ParameterViolation> violations;
   CorrectionSpec spec =
       MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
-  constexpr uint32_t kLean = kTruncated | kFeatureLoss;
+  constexpr Needs kLean = kTruncated | kNeedLoss;
   EXPECT_EQ(WalkOf(spec), kLean);
   spec.metrics = false;
   EXPECT_EQ(WalkOf(spec), kLean);
   spec.weight.bound = Bound::kMask;
-  EXPECT_EQ(WalkOf(spec), kFeatureLoss | kFeaturePeerLoss | kCorrections);
+  EXPECT_EQ(WalkOf(spec), kNeedLoss | kNeedPeerLoss | kCorrections);
   spec.loss.surrogate = Surrogate::kCispo;
   EXPECT_EQ(WalkOf(spec), kAnyLoss | kCorrections);
 }
@@ -87,7 +87,7 @@ TEST(Shapes, WhatALeanWalkIsWithoutGoesToAnother) {
   std::vector<uint16_t> reasons(1);
   Outputs outputs;
   outputs.token_reasons = reasons.data();
-  EXPECT_EQ(kShapes[ShapeOf(MakePlan(TruncatedWeights()), outputs)].features,
+  EXPECT_EQ(kShapes[ShapeOf(MakePlan(TruncatedWeights()), outputs)].needs,
             kAnyWeights);
 }
 
@@ -97,7 +97,7 @@ TEST(Shapes, UnknownTokensCostNoWalkUnlessTwoRatiosReadThem) {
   CorrectionSpec spec =
       MakeSpec(*FindMethod("token_tis_ppo_clip"), {}, &violations);
   spec.unknown_rollout = true;
-  EXPECT_EQ(WalkOf(spec), kTruncated | kFeatureLoss);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedLoss);
   spec.num_rules = 1;
   spec.rules[0].source = RatioSource::kCurrentRollout;
   EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
