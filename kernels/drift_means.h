@@ -23,6 +23,13 @@ struct DriftMeans {
   double clipped_low;   // fraction with raw weight < lower
 };
 
+// (sum w)^2 / (n sum w^2), the share of n tokens that are as good as samples of
+// weight 1 (L. Kish, Survey Sampling, 1965): 0 where every weight is 0.
+inline double SampleShare(double weight, double squared, int64_t n) {
+  const double mean = Mean(weight, n);
+  return n > 0 && squared == 0.0 ? 0.0 : mean * mean / Mean(squared, n);
+}
+
 // `sums` are BatchSums, or have those of its members that are read here.
 template <class Sums>
 DriftMeans MeansOf(const Sums& sums) {
@@ -42,11 +49,8 @@ DriftMeans MeansOf(const Sums& sums) {
   const double near_one = 1.0 + Mean(weight.excess, n);
   means.weight_mean = direct < 0.5 ? direct : near_one;
   means.weight_max = weight.range.max;
-  // All weights 0: no sample is effective.
   means.effective_sample_size =
-      n > 0 && weight.weight_squared == 0.0
-          ? 0.0
-          : direct * direct / Mean(weight.weight_squared, n);
+      SampleShare(weight.weight, weight.weight_squared, n);
   means.clipped_high = Fraction(weight.tokens_high, n);
   means.clipped_low = Fraction(weight.tokens_outside - weight.tokens_high, n);
   return means;

@@ -80,6 +80,9 @@ void AddWeight(const CorrectionSpec& spec, const BatchSums& sums,
   sink->Add("weight_min", weight.range.min);
   sink->Add("weight_max", summary.weight_max);
   sink->Add("effective_sample_size", summary.effective_sample_size);
+  sink->Add(
+      "kept_effective_sample_size",
+      SampleShare(weight.kept_weight, weight.kept_weight_squared, sums.tokens));
   sink->Add("weight_clipped_high_fraction", summary.clipped_high);
   sink->Add("weight_clipped_low_fraction", summary.clipped_low);
   sink->Add("weight_zero_fraction",

@@ -54,7 +54,9 @@ struct WeightSums {
   double weight;          // sum over tokens of w
   double weight_squared;  // sum over tokens of w^2
   double excess;  // sum over tokens of w - 1, accurate where w is near 1
-  double excess_squared;   // sum over tokens of (w - 1)^2
+  double excess_squared;  // sum over tokens of (w - 1)^2
+  // The same as the first two, of tokens that no rule dropped or zeroed.
+  double kept_weight, kept_weight_squared;
   Extrema range;           // of w over tokens
   int64_t tokens_high;     // raw > upper
   int64_t tokens_low;      // raw < lower, or 1 / upper where lower is absent

@@ -25,8 +25,8 @@ struct Shape {
 inline constexpr Needs kAnyWeights =
     kNeedMetrics | kNeedTokenWeights | kNeedRowWeights | kNeedVanishing |
     kNeedOwnRatio | kNeedLateWeights | kNeedReasons;
-inline constexpr Needs kAnyRules =
-    kNeedRules | kNeedZeroing | kNeedSequential | kNeedConditions;
+inline constexpr Needs kAnyRules = kNeedRules | kNeedTokenHits | kNeedZeroing |
+                                   kNeedSequential | kNeedConditions;
 inline constexpr Needs kCorrections = kAnyWeights | kAnyRules;
 inline constexpr Needs kTruncated = kNeedTokenWeights | kNeedMetrics;
 inline constexpr Needs kRowLoss =
@@ -43,7 +43,7 @@ inline constexpr Shape kShapes[] = {
      kTruncated},
     // With metrics and rules.
     {RatioSource::kOldRollout, RatioSource::kOldRollout,
-     kTruncated | kNeedRules, kTruncated | kNeedRules},
+     kTruncated | kNeedRules | kNeedTokenHits, kTruncated | kNeedRules},
     // Weights alone: MIS, IcePop.
     {RatioSource::kOldRollout, RatioSource::kOldRollout, kAnyWeights, 0},
     // With rules: decoupled corrections.

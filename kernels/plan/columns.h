@@ -37,6 +37,10 @@ enum TokenColumn : int {
   kColumnWeightSquared,
   kColumnWeightExcess,
   kColumnWeightExcessSquared,
+  // Of tokens that no rule dropped or zeroed. Sequence levels: their number,
+  // until add_weight() settles both.
+  kColumnKeptWeight,
+  kColumnKeptWeightSquared,
   kColumnRawExcess,  // u of the clamped l of the weight's source
   kColumnWeightHigh,
   kColumnWeightLow,

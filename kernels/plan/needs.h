@@ -37,6 +37,7 @@ enum Need : Needs {
   kNeedSequential = 1u << 15,   // they see what others left
   kNeedConditions = 1u << 16,   // some rule is for some advantages
   kNeedDivergences = 1u << 17,  // some rule is of two probabilities
+  kNeedTokenHits = 1u << 30,    // some rule may hit a part of a row's tokens
 
   // Losses.
   kNeedLoss = 1u << 18,
@@ -67,11 +68,14 @@ inline constexpr Needs kRowRatioNeeds =
     kNeedTokens | kNeedMetrics | kNeedLoss | kAnyRowLoss;
 
 // The needs of sums over rows: a row's weight counts once for each of its
-// tokens, with metrics or without.
+// tokens, with metrics or without, and what rules leave of weights is known of
+// rows that they drop whole.
 constexpr COUNTERWEIGHT_HD Needs NeedsOfRows(Needs needs) {
-  return (needs & kNeedRowWeights) != 0
-             ? needs | kNeedTokenWeights | kNeedMetrics
-             : needs;
+  const Needs of_weight = (needs & kNeedRowWeights) != 0
+                              ? kNeedTokenWeights | kNeedMetrics
+                              : Needs{0};
+  const Needs of_rules = (needs & kNeedRules) != 0 ? kNeedTokenHits : Needs{0};
+  return needs | of_weight | of_rules;
 }
 
 // The readers of a ratio.

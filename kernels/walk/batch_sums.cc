@@ -117,6 +117,9 @@ void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
   weight.sequence_excess = rows[kRowWeightExcess];
   weight.sequence_range = RowRange(total, kRowExtremumWeight);
   weight.normalizer = Normalizer(plan, total);
+  if (plan.spec.num_rules > 0) return;
+  weight.kept_weight = weight.weight;
+  weight.kept_weight_squared = weight.weight_squared;
 }
 
 void FillRule(const Plan& plan, int r, const RowRecord& total, RuleSums& rule) {

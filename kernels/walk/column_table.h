@@ -112,6 +112,11 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
      COUNTERWEIGHT_FIELD(weight.excess)},
     {kColumnWeightExcessSquared, Adds::kBlocks, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.excess_squared)},
+    // Of weights by row, the walk counts tokens here.
+    {kColumnKeptWeight, Adds::kExact, kNeedMetrics | kNeedTokenHits,
+     kAnyTokenWeights | kNeedZeroing, COUNTERWEIGHT_FIELD(weight.kept_weight)},
+    {kColumnKeptWeightSquared, Adds::kExact, kNeedMetrics | kNeedTokenHits,
+     kAnyTokenWeights, COUNTERWEIGHT_FIELD(weight.kept_weight_squared)},
     {kColumnRawExcess, Adds::kBlocks, kNeedOwnRatio, 0, kNoField,
      /*settled=*/kNeedTokenWeights},
     {kColumnWeightHigh, Adds::kCount, kNeedMetrics, kAnyTokenWeights,

@@ -55,9 +55,11 @@ Needs NeedsOfRules(const Plan& plan) {
   Needs needs = kNeedRules | Where(sequential, kNeedSequential);
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     const RulePlan& rule = plan.rules[r];
-    needs |= Where(rule.rule.effect == Effect::kZeroWeight, kNeedZeroing) |
-             Where(rule.is_conditional, kNeedConditions) |
-             Where(IsDivergence(rule.rule.estimator), kNeedDivergences);
+    needs |=
+        Where(rule.rule.effect == Effect::kZeroWeight, kNeedZeroing) |
+        Where(rule.is_conditional, kNeedConditions) |
+        Where(!rule.is_sequence || rule.hits_in_statistics, kNeedTokenHits) |
+        Where(IsDivergence(rule.rule.estimator), kNeedDivergences);
   }
   return needs;
 }

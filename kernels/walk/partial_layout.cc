@@ -91,7 +91,8 @@ bool IsWideToken(const Plan& plan, int column) {
   // are large.
   return column == kColumnSquared ||
          column == kColumnLoss + kLossGradientSquared ||
-         (column == kColumnWeightSquared &&
+         ((column == kColumnWeightSquared ||
+           column == kColumnKeptWeightSquared) &&
           MostNats(plan.weight.spec) > kFewNatsOfSquare);
 }
 

@@ -135,7 +135,16 @@ COUNTERWEIGHT_HD void decide_row(const Plan& plan, const LossContext& context,
       row.sums[kColumnWeightSeenHigh] = 0.0;
     }
   }
-  if (emptied) row.sums[kColumnKept] = 0.0;
+  constexpr Needs kHits = kNeedRules | kNeedTokenHits;
+  if ((plan.needs & kHits) == kNeedRules) {
+    row.sums[kColumnKeptWeight] = row.sums[kColumnWeight];
+    row.sums[kColumnKeptWeightSquared] = row.sums[kColumnWeightSquared];
+  }
+  if (emptied) {
+    row.sums[kColumnKept] = 0.0;
+    row.sums[kColumnKeptWeight] = 0.0;
+    row.sums[kColumnKeptWeightSquared] = 0.0;
+  }
   float weight = 0.0f;
   if (IsSequenceLevel(plan.weight.spec.level)) {
     weight = static_cast<float>(row_weight(plan.weight, one).weight);

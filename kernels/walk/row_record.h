@@ -97,10 +97,11 @@ COUNTERWEIGHT_HD void add_drift(const Plan& plan, const Rows& rows, V n,
 
 // Row-level weights enter the token columns once per token.
 template <class Rows, class V, class Sums>
-COUNTERWEIGHT_HD void spread_row_weight(const WeightPlan& plan, V n,
+COUNTERWEIGHT_HD void spread_row_weight(const Plan& whole, V n,
                                         const RowWeight<V>& weight,
                                         const NonemptyRows<Sums, V>& out,
                                         const Rows& rows) {
+  const WeightPlan& plan = whole.weight;
   const auto set = [&](int column, V x) COUNTERWEIGHT_INLINE_LAMBDA {
     rows.set_sum(column, out.counted(x));
   };
@@ -112,6 +113,10 @@ COUNTERWEIGHT_HD void spread_row_weight(const WeightPlan& plan, V n,
   set(kColumnRawExcess, n * weight.raw_excess);
   set(kColumnWeightHigh, weight.raw > plan.spec.upper ? n : V{});
   set(kColumnWeightLow, weight.raw < plan.low_threshold64 ? n : V{});
+  const V kept = rows.sum((whole.needs & kNeedZeroing) != 0 ? kColumnKeptWeight
+                                                            : kColumnKept);
+  set(kColumnKeptWeight, kept > 0.0 ? kept * w : V{});
+  set(kColumnKeptWeightSquared, kept > 0.0 ? kept * (w * w) : V{});
   const V infinity = spread_wide<V>(__builtin_inf());
   rows.set_extremum(kExtremumWeight, out.is_counted() ? w : infinity,
                     out.is_counted() ? w : -infinity);
@@ -130,7 +135,7 @@ COUNTERWEIGHT_HD void add_weight(const Plan& plan, V n, const Rows& rows,
   }
   if (IsSequenceLevel(weight.spec.level)) {
     const RowWeight<V> value = row_weight(weight, rows);
-    spread_row_weight(weight, n, value, out, rows);
+    spread_row_weight(plan, n, value, out, rows);
     out.set_flag(kRowWeightLogHigh, value.raw_log > weight.upper_log);
     out.set_flag(kRowWeightLogLow, value.raw_log < weight.low_threshold_log);
     out.extend(kRowExtremumRawLog, value.raw_log);

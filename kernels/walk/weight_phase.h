@@ -94,7 +94,9 @@ struct WeightPhase {
                        return s.kept.vec(k, g);
                      });
     }
-    if (measures<Lanes>(plan)) count_zero_weights(plan, s, acc);
+    if (!measures<Lanes>(plan)) return;
+    add_kept_weights(plan, s, acc);
+    count_zero_weights(plan, s, acc);
   }
 
   // Copies sums that were counted already, by the drift phase too.
@@ -135,6 +137,32 @@ struct WeightPhase {
                 block[0] += m;
                 count_where(exp.vec(k, g) > weight.high_above, m, block[1]);
               });
+  }
+
+  // Weights by token of what no rule dropped or zeroed; of sequence levels, how
+  // many tokens that is, where no other column has it.
+  COUNTERWEIGHT_HD static void add_kept_weights(const Plan& plan,
+                                                const State& s, Acc& acc) {
+    if (!needs<Lanes>(plan, kNeedTokenHits)) return;
+    const bool zeroes = needs<Lanes>(plan, kNeedZeroing);
+    const auto left = [&](int k, int h, WideVec x) COUNTERWEIGHT_INLINE_LAMBDA {
+      const WideVec kept = s.kept.wide(k, h) != 0.0 ? x : WideVec{};
+      if (!zeroes) return kept;
+      return s.zeroed.wide(k, h) != 0.0 ? WideVec{} : kept;
+    };
+    if (needs<Lanes>(plan, kAnyTokenWeights)) {
+      acc.add_exact_squares(kColumnKeptWeight, kColumnKeptWeightSquared,
+                            s.steps,
+                            [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                              return left(k, h, s.weight.wide(k, h));
+                            });
+    } else if (zeroes && needs<Lanes>(plan, kNeedRowWeights)) {
+      const WideVec one = splat_wide(1.0);
+      acc.add_exact(kColumnKeptWeight, s.steps,
+                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                      return left(k, h, one);
+                    });
+    }
   }
 
   // Weights by token that are 0, and tokens that a rule zeroed.

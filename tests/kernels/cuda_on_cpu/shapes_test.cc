@@ -49,9 +49,9 @@ TEST(Shapes, LeanPlansGetLeanWalks) {
   EXPECT_EQ(WalkOf(spec), kNeedTokenWeights);
   spec.metrics = true;
   spec.num_rules = 1;
-  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules | kNeedTokenHits);
   spec.num_rules = kMaxShapeRules;
-  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules);
+  EXPECT_EQ(WalkOf(spec), kTruncated | kNeedRules | kNeedTokenHits);
   spec.num_rules = kMaxShapeRules + 1;
   EXPECT_EQ(ShapeOf(MakePlan(spec), {}), kAnyPlan);
   spec.num_rules = 1;
