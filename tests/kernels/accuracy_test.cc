@@ -35,6 +35,9 @@ Metric FromSums(const BatchSums& s) {
       {"weight mean", summary.weight_mean},
       {"weight deviation", summary.weight_std},
       {"effective sample size", summary.effective_sample_size},
+      {"kept effective sample size",
+       SampleShare(s.weight.kept_weight, s.weight.kept_weight_squared,
+                   s.tokens)},
       {"mean |p - q|", s.peers.correction.probability.abs_difference / n},
       {"mean (p - q)^2", s.peers.correction.probability.squared_difference / n},
       {"rule k3", s.rules[0].sum / n},
@@ -74,6 +77,7 @@ Metric FromReference(const CorrectionSpec& spec, const OwnedBatch& batch) {
   const Moments w = MomentsOf(weights), l = MomentsOf(log_ratios);
   const auto n = static_cast<double>(s.tokens);
   const auto rows = static_cast<double>(s.nonempty_sequences);
+  const double kept = s.weight.kept_weight;
   return {
       {"kl", -l.mean},
       {"k3", s.drift.k3 / n},
@@ -88,6 +92,8 @@ Metric FromReference(const CorrectionSpec& spec, const OwnedBatch& batch) {
       {"weight deviation", w.deviation},
       {"effective sample size",
        w.mean * w.mean / (w.mean * w.mean + w.deviation * w.deviation)},
+      {"kept effective sample size",
+       kept * kept / (n * s.weight.kept_weight_squared)},
       {"mean |p - q|", s.peers.correction.probability.abs_difference / n},
       {"mean (p - q)^2", s.peers.correction.probability.squared_difference / n},
       {"rule k3", s.rules[0].sum / n},

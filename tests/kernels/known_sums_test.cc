@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/metrics.h"
 #include "tests/testing/backends.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/specs.h"
@@ -173,6 +174,66 @@ TEST_P(KnownSums, WeightsOfSequences) {
   EXPECT_EQ(peers.sequence_log_range.min, -1);
   EXPECT_EQ(peers.sequence_log_range.max, 2);
   EXPECT_NEAR(sums.normalizer, 1.2840254167 / 3, 1e-6);
+}
+
+// Rows {1, 0}, {-1} and {3}, of weights {1.5, 1}, {0.5} and {1.5}.
+constexpr WeightSpec kBounded{.level = Level::kToken,
+                              .bound = Bound::kTruncate,
+                              .lower = 0.5,
+                              .upper = 1.5};
+OwnedBatch BoundedBatch() {
+  return OwnedBatch({RowOf({1, 0}), RowOf({-1}), RowOf({3})});
+}
+
+double KeptSampleSize(const CorrectionSpec& spec, const BatchSums& sums) {
+  return Metrics(spec, {"a", "b"}, sums).at("kept_effective_sample_size");
+}
+
+TEST_P(KnownSums, WeightsThatNoRuleDropsOrZeroes) {
+  const RejectionRule token{.lower = -0.5, .upper = 2};
+  RejectionRule zeroing = token;
+  zeroing.effect = Effect::kZeroWeight;
+  const RejectionRule sequence{.aggregation = Aggregation::kSum, .upper = 2};
+  for (const RejectionRule& rule : {token, zeroing}) {
+    const CorrectionSpec spec = WithWeightAndRules(kBounded, {rule});
+    const BatchSums sums = Correct(spec, BoundedBatch()).sums();
+    EXPECT_EQ(sums.weight.kept_weight, 2.5);
+    EXPECT_EQ(sums.weight.kept_weight_squared, 3.25);
+    EXPECT_DOUBLE_EQ(KeptSampleSize(spec, sums), 6.25 / (4 * 3.25));
+  }
+  const CorrectionSpec rows = WithWeightAndRules(kBounded, {sequence});
+  const BatchSums of_rows = Correct(rows, BoundedBatch()).sums();
+  EXPECT_EQ(of_rows.weight.kept_weight, 3);
+  EXPECT_EQ(of_rows.weight.kept_weight_squared, 3.5);
+  const CorrectionSpec both = WithWeightAndRules(kBounded, {zeroing, sequence});
+  const BatchSums of_both = Correct(both, BoundedBatch()).sums();
+  EXPECT_EQ(of_both.weight.kept_weight, 2.5);
+}
+
+TEST_P(KnownSums, WeightsOfSequencesThatNoRuleDropsOrZeroes) {
+  WeightSpec weight = kBounded;
+  weight.level = Level::kSequence;
+  const RejectionRule token{.upper = 0.5};
+  RejectionRule zeroing = token;
+  zeroing.effect = Effect::kZeroWeight;
+  // The first row has the weight 1.5 and loses a token.
+  for (const RejectionRule& rule : {token, zeroing}) {
+    const BatchSums sums =
+        Correct(WithWeightAndRules(weight, {rule}), BoundedBatch()).sums();
+    EXPECT_EQ(sums.weight.kept_weight, 1.5 + 0.5);
+    EXPECT_EQ(sums.weight.kept_weight_squared, 2.25 + 0.25);
+  }
+}
+
+TEST_P(KnownSums, WeightsOfNoTokenThatIsLeft) {
+  WeightSpec infinite{.level = Level::kSequence};
+  infinite.aggregate_clamp = infinite.token_clamp = kUnbounded;
+  const CorrectionSpec spec = WithWeightAndRules(infinite, {{.upper = -1e9}});
+  const BatchSums sums =
+      Correct(spec, OwnedBatch({RowOf({1000, 0}), RowOf({1})})).sums();
+  EXPECT_EQ(sums.weight.weight, kUnbounded);
+  EXPECT_EQ(sums.weight.kept_weight, 0);
+  EXPECT_EQ(KeptSampleSize(spec, sums), 0);
 }
 
 TEST_P(KnownSums, TokenRule) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/averages.h"
+#include "kernels/metrics.h"
 #include "tests/testing/backends.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_rows.h"
@@ -57,6 +59,35 @@ TEST_P(Laws, EqualPoliciesHaveWeightOneAndNoDrift) {
     EXPECT_EQ(sums.weight.excess, 0);
     EXPECT_EQ(sums.weight.excess_squared, 0);
     EXPECT_EQ(sums.weight.normalizer, 1);
+  }
+}
+
+// Rules that drop nothing leave the sample size as it is, those that drop leave
+// at most the share of tokens that they keep.
+TEST_P(Laws, TheKeptSampleSizeIsAtMostWhatIsKept) {
+  Random random(12);
+  const OwnedBatch batch(
+      RandomRows(random, {1, 7, 300, 5000}, {.spread = 0.5}));
+  for (const Level level :
+       {Level::kToken, Level::kSequence, Level::kGeometric, Level::kPrefix}) {
+    for (const Aggregation aggregation :
+         {Aggregation::kToken, Aggregation::kMean, Aggregation::kPrefixMean}) {
+      for (const double upper : {1e6, 0.3, 0.01}) {
+        const CorrectionSpec spec = WithWeightAndRules(
+            {.level = level, .aggregate_clamp = 20},
+            {{.aggregation = aggregation, .lower = -upper, .upper = upper}});
+        const BatchSums sums = Correct(spec, batch).sums();
+        const double kept =
+            SampleShare(sums.weight.kept_weight,
+                        sums.weight.kept_weight_squared, sums.tokens);
+        if (sums.kept_tokens == sums.tokens) {
+          EXPECT_EQ(kept, Summarize(sums).effective_sample_size);
+        } else {
+          EXPECT_LE(kept, Fraction(sums.kept_tokens, sums.tokens) + 1e-12);
+          EXPECT_EQ(kept > 0, sums.kept_tokens > 0);
+        }
+      }
+    }
   }
 }
 

@@ -52,8 +52,7 @@ void AppendSums(const CorrectionSpec& spec, const RowResult& row,
   AddProbability(spec.drift_source, row.row,
                  {peers.probability, peer_magnitudes.probability});
   if (spec.weight.level != Level::kNone)
-    AddWeights(spec.weight, row.row, row.weights,
-               row.verdict.left_after[spec.weight.after_rule],
+    AddWeights(spec.weight, row.row, row.weights, row.verdict,
                {value.weight, magnitude.weight}, {peers, peer_magnitudes},
                margin);
   for (int r = 0; r < spec.num_rules; ++r)

@@ -135,9 +135,10 @@ void AddProbability(RatioSource source, const ReferenceRow& row,
 }
 
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
-                const RowWeights& weights, const Mask& left,
+                const RowWeights& weights, const RowVerdict& verdict,
                 Adder<WeightSums> sums, Adder<PeerCorrectionSums> peers,
                 Margin& margin) {
+  const Mask& left = verdict.left_after[spec.after_rule];
   const double low = spec.lower > 0 ? spec.lower : 1 / spec.upper;
   double row_log_ratio = 0.0, raw_sum = 0.0, sum = 0.0, distance = 0.0;
   int64_t n = 0;
@@ -148,6 +149,10 @@ void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
     sums.Add(&WeightSums::weight_squared, w * w);
     sums.Add(&WeightSums::excess, w - 1);
     sums.Add(&WeightSums::excess_squared, (w - 1) * (w - 1));
+    if (verdict.keep[t] && !verdict.zeroed[t]) {
+      sums.Add(&WeightSums::kept_weight, w);
+      sums.Add(&WeightSums::kept_weight_squared, w * w);
+    }
     sums.Extend(&WeightSums::range, w);
     const bool high = margin.Above(raw, spec.upper);
     sums.value.tokens_high += high;

@@ -31,7 +31,7 @@ void AddProbability(RatioSource source, const ReferenceRow& row,
                     Adder<ProbabilitySums> sums);
 // `left`: what the first after_rule rules left.
 void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
-                const RowWeights& weights, const Mask& left,
+                const RowWeights& weights, const RowVerdict& verdict,
                 Adder<WeightSums> sums, Adder<PeerCorrectionSums> peers,
                 Margin& margin);
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,

@@ -73,6 +73,8 @@ void List(Lister list, const WeightSums& s) {
   list.Sum("weight_squared", s.weight_squared);
   list.Sum("excess", s.excess);
   list.Sum("excess_squared", s.excess_squared);
+  list.Sum("kept_weight", s.kept_weight);
+  list.Sum("kept_weight_squared", s.kept_weight_squared);
   list.Range("range", s.range);
   list.Count("tokens_high", s.tokens_high);
   list.Count("tokens_low", s.tokens_low);
