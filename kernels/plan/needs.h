@@ -13,45 +13,47 @@ namespace counterweight::kernels {
 using Needs = uint64_t;
 
 enum Need : Needs {
-  kNeedTokens = 1u << 0,   // of every plan
-  kNeedMetrics = 1u << 1,  // sums that no output depends on
-  kNeedReasons = 1u << 2,  // outputs, not the plan, request reasons
+  kNeedTokens = Needs{1} << 0,   // of every plan
+  kNeedMetrics = Needs{1} << 1,  // sums that no output depends on
+  kNeedReasons = Needs{1} << 2,  // outputs, not the plan, request reasons
   // CorrectionSpec::unknown_rollout, and more than the drift reads the rollout
   // log-probs.
-  kNeedUnknown = 1u << 3,
-  kNeedMixedSources = 1u << 4,  // weight and rules of several ratios
-  kNeedPeerSums = 1u << 5,      // CorrectionSpec::peer_sums, with metrics
+  kNeedUnknown = Needs{1} << 3,
+  kNeedMixedSources = Needs{1} << 4,  // weight and rules of several ratios
+  kNeedPeerSums = Needs{1} << 5,      // CorrectionSpec::peer_sums, with metrics
 
   // Weights.
-  kNeedTokenWeights = 1u << 6,
-  kNeedPrefixWeights = 1u << 7,
-  kNeedRowWeights = 1u << 8,
-  kNeedVanishing = 1u << 9,     // not by row, and can be 0
-  kNeedOwnRatio = 1u << 10,     // by token, of another ratio than the drift's
-  kNeedLateWeights = 1u << 11,  // that wait for rules
+  kNeedTokenWeights = Needs{1} << 6,
+  kNeedPrefixWeights = Needs{1} << 7,
+  kNeedRowWeights = Needs{1} << 8,
+  kNeedVanishing = Needs{1} << 9,  // not by row, and can be 0
+  // By token, of another ratio than the drift's.
+  kNeedOwnRatio = Needs{1} << 10,
+  kNeedLateWeights = Needs{1} << 11,  // that wait for rules
 
   // Rules.
-  kNeedRules = 1u << 12,
-  kNeedPrefixes = 1u << 13,     // running means, of a weight too
-  kNeedZeroing = 1u << 14,      // some rule zeroes weights
-  kNeedSequential = 1u << 15,   // they see what others left
-  kNeedConditions = 1u << 16,   // some rule is for some advantages
-  kNeedDivergences = 1u << 17,  // some rule is of two probabilities
-  kNeedTokenHits = 1u << 30,    // some rule may hit a part of a row's tokens
+  kNeedRules = Needs{1} << 12,
+  kNeedPrefixes = Needs{1} << 13,     // running means, of a weight too
+  kNeedZeroing = Needs{1} << 14,      // some rule zeroes weights
+  kNeedSequential = Needs{1} << 15,   // they see what others left
+  kNeedConditions = Needs{1} << 16,   // some rule is for some advantages
+  kNeedDivergences = Needs{1} << 17,  // some rule is of two probabilities
+  // Some rule may hit a part of a row's tokens.
+  kNeedTokenHits = Needs{1} << 18,
 
   // Losses.
-  kNeedLoss = 1u << 18,
-  kNeedSurrogates = 1u << 19,     // with a ratio, without kTraitCommon
-  kNeedReinforce = 1u << 20,      // without a ratio
-  kNeedRowLoss = 1u << 21,        // sums of the row before its tokens' loss
-  kNeedRowRatio = 1u << 22,       // LossLevel::kSequence
-  kNeedRowGradient = 1u << 23,    // tokens get a share of their row's slope
-  kNeedKl = 1u << 24,             // the penalty
-  kNeedKlRatio = 1u << 25,        // KlSpec::gradient_ratio_cap
-  kNeedPadding = 1u << 26,        // masked positions are read
-  kNeedSelection = 1u << 27,      // KL_COV, CLIP_COV
-  kNeedRowAdvantages = 1u << 28,  // prescales_advantages
-  kNeedPeerLoss = 1u << 29,       // LossSpec::peer_sums, with metrics
+  kNeedLoss = Needs{1} << 19,
+  kNeedSurrogates = Needs{1} << 20,   // with a ratio, without kTraitCommon
+  kNeedReinforce = Needs{1} << 21,    // without a ratio
+  kNeedRowLoss = Needs{1} << 22,      // sums of the row before its tokens' loss
+  kNeedRowRatio = Needs{1} << 23,     // LossLevel::kSequence
+  kNeedRowGradient = Needs{1} << 24,  // tokens get a share of their row's slope
+  kNeedKl = Needs{1} << 25,           // the penalty
+  kNeedKlRatio = Needs{1} << 26,      // KlSpec::gradient_ratio_cap
+  kNeedPadding = Needs{1} << 27,      // masked positions are read
+  kNeedSelection = Needs{1} << 28,    // KL_COV, CLIP_COV
+  kNeedRowAdvantages = Needs{1} << 29,  // prescales_advantages
+  kNeedPeerLoss = Needs{1} << 30,       // LossSpec::peer_sums, with metrics
 };
 
 // Sets with a name of their own.
