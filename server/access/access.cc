@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -12,8 +13,6 @@ namespace counterweight::server {
 namespace {
 
 constexpr std::chrono::seconds kLookPeriod{1};
-// Between two lines of the log: a client decides how often it is refused.
-constexpr std::chrono::seconds kRefusalReportPause{10};
 
 // The token of "Bearer TOKEN"; empty if there is none. The scheme's case does
 // not count (RFC 9110).
@@ -88,11 +87,9 @@ grpc::Status Access::Check(const Credentials& credentials) {
   grpc::Status status = Judge(credentials);
   if (status.ok()) return status;
   refused_ += 1;
-  const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (now < report_again_) return status;
-    report_again_ = now + kRefusalReportPause;
+    if (!report_.IsDue(std::chrono::steady_clock::now())) return status;
   }
   log_->Event(spdlog::level::warn, "access_refused",
               {{"error", status.error_message()}});

@@ -4,7 +4,6 @@
 #define COUNTERWEIGHT_SERVER_ACCESS_ACCESS_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,6 +21,7 @@
 #include "server/access/watched.h"
 #include "server/base/ticker.h"
 #include "server/config/config.h"
+#include "server/log/report_pause.h"
 #include "server/log/request_log.h"
 
 namespace counterweight::server {
@@ -93,8 +93,8 @@ class Access {
   ClientTrust trust_;
   std::optional<Watched<TokenTable>> tokens_;
   std::atomic<int64_t> refused_ = 0;
-  std::mutex mutex_;  // guards report_again_
-  std::chrono::steady_clock::time_point report_again_;
+  std::mutex mutex_;  // guards report_
+  ReportPause report_;
   std::optional<Ticker> ticker_;  // ends first
 };
 

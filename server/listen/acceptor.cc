@@ -33,9 +33,6 @@ constexpr milliseconds kAcceptPause{100};
 // Descriptors for logs, shared memory, devices and the metrics port.
 constexpr int64_t kReservedFiles = 128 + kMaxWebConnections;
 
-// Shortest time between two log lines.
-constexpr std::chrono::seconds kReportPause{10};
-
 // Accepts in a row before other listeners are served.
 constexpr int kAcceptsInARow = 16;
 
@@ -307,11 +304,7 @@ void Acceptor::ReportFailure(const std::string& cause) {
 }
 
 void Acceptor::Report(std::string_view event, const nlohmann::json& fields) {
-  // A client decides how often this happens.
-  const auto now = steady_clock::now();
-  const auto found = report_again_.find(event);
-  if (found != report_again_.end() && now < found->second) return;
-  report_again_.insert_or_assign(std::string(event), now + kReportPause);
+  if (!reports_[std::string(event)].IsDue(steady_clock::now())) return;
   log_->Event(spdlog::level::warn, event, fields);
 }
 

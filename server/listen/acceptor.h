@@ -21,6 +21,7 @@
 #include "server/base/unix_socket.h"
 #include "server/listen/connection_table.h"
 #include "server/listen/flooders.h"
+#include "server/log/report_pause.h"
 #include "server/log/request_log.h"
 
 namespace counterweight::server {
@@ -98,7 +99,7 @@ class Acceptor {
   bool Accept(const Listener& listener);
   // Counts failures, and reports one.
   void ReportFailure(const std::string& cause);
-  // Logs each event at most every kReportPause.
+  // Logs each event at most every ReportPause::kPause.
   void Report(std::string_view event, const nlohmann::json& fields);
 
   RequestLog* const log_;
@@ -116,8 +117,7 @@ class Acceptor {
   Handle handle_;
   std::function<void()> on_lost_;
   std::chrono::steady_clock::time_point accept_again_;
-  std::map<std::string, std::chrono::steady_clock::time_point, std::less<>>
-      report_again_;  // by event
+  std::map<std::string, ReportPause> reports_;  // by event
   Flooders flooders_;
 
   std::thread thread_;

@@ -53,11 +53,6 @@ Reply HealthReply(Health health, bool is_well) {
           {.headers = kText, .body = fmt::format("{}\n", Word(health))}};
 }
 
-bool TakesGzip(std::string_view accept_encoding) {
-  return accept_encoding.find("gzip") != std::string_view::npos &&
-         accept_encoding.find("gzip;q=0") == std::string_view::npos;
-}
-
 std::string Gzip(const std::string& text) {
   std::string packed;
   {

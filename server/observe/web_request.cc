@@ -127,7 +127,9 @@ bool IsOwnHost(std::string_view host, const std::vector<std::string>& names) {
 
 std::string BearerOf(std::string_view authorization) {
   constexpr std::string_view kBasic = "Basic ";
-  if (!authorization.starts_with(kBasic)) return std::string(authorization);
+  if (!SameWord(authorization.substr(0, kBasic.size()), kBasic)) {
+    return std::string(authorization);
+  }
   authorization.remove_prefix(kBasic.size());
   std::string text(authorization.size(), '\0');
   const int size = EVP_DecodeBlock(
@@ -139,6 +141,19 @@ std::string BearerOf(std::string_view authorization) {
   text.resize(static_cast<size_t>(size));
   text.resize(text.find_last_not_of('\0') + 1);
   return "Bearer " + text.substr(text.find(':') + 1);
+}
+
+bool TakesGzip(std::string_view accept_encoding) {
+  while (!accept_encoding.empty()) {
+    std::string_view weight = Take(",", &accept_encoding);
+    if (!SameWord(WithoutBlanks(Take(";", &weight)), "gzip")) continue;
+    weight = WithoutBlanks(weight);
+    const bool is_given = SameWord(weight.substr(0, 2), "q=");
+    // "0", "0." or "0.000".
+    return !is_given ||
+           weight.find_first_not_of("0.", 2) != std::string_view::npos;
+  }
+  return false;
 }
 
 std::string QueryValue(std::string_view query, std::string_view name) {

@@ -45,6 +45,9 @@ std::optional<WebRequest> ParseWebRequest(std::string_view head);
 // password; empty if that is no base64. Other values as they are.
 std::string BearerOf(std::string_view authorization);
 
+// Whether one of the codings is gzip, with a weight above 0.
+bool TakesGzip(std::string_view accept_encoding);
+
 // The decoded value of the first `name` in a query (%41 and '+'); empty if
 // there is none.
 std::string QueryValue(std::string_view query, std::string_view name);

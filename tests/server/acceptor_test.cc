@@ -4,10 +4,13 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -275,7 +278,16 @@ TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
   EXPECT_EQ(recv(stays.get(), &byte, 1, MSG_DONTWAIT), -1);
   EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1);
   acceptor->Stop();
-  EXPECT_THAT(lines.str(), testing::HasSubstr("address_refused"));
+  // The log has one line of each event, however many connections there were.
+  for (const std::string event : {"connection_closed", "address_refused"}) {
+    const std::string text = lines.str();
+    const std::string name = "\"event\":\"" + event + "\"";
+    const size_t first = text.find(name);
+    EXPECT_NE(first, std::string::npos) << event;
+    EXPECT_EQ(text.find(name, first + 1), std::string::npos) << event;
+  }
+  EXPECT_THAT(lines.str(), testing::HasSubstr("\"address\":\"127.0.0.2\""));
+  EXPECT_THAT(lines.str(), testing::HasSubstr("\"seconds\":10"));
 }
 
 // Floods it from 127.0.0.2, more often than other addresses may.
@@ -326,6 +338,145 @@ TEST(Acceptor, EndsConnectionsAfterWhatWasWritten) {
   // The server still reads: unread bytes would cost the answer.
   EXPECT_EQ(send(client.get(), "x", 1, MSG_NOSIGNAL), 1);
   EXPECT_EQ(recv(server.get(), text.data(), 1, 0), 1);
+}
+
+TEST(Acceptor, AConnectionTooManyIsRefusedAndTheNextIsNot) {
+  std::string error;
+  std::ostringstream lines;
+  RequestLog log(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 1}, &log, &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const std::string& address = acceptor->addresses().front();
+  {
+    const FileDescriptor first = Connect(address);
+    ASSERT_TRUE(Eventually([&] { return accepted.count() == 1; }));
+    for (int i = 1; i <= 2; ++i) {
+      EXPECT_TRUE(IsEnded(Connect(address)));
+      EXPECT_EQ(acceptor->refused(), i);
+    }
+    EXPECT_EQ(acceptor->connections(), 1);
+    char byte = 0;
+    EXPECT_EQ(recv(first.get(), &byte, 1, MSG_DONTWAIT), -1);
+  }
+  ASSERT_TRUE(Eventually([&] { return acceptor->connections() == 0; }));
+  const FileDescriptor next = Connect(address);
+  EXPECT_TRUE(Eventually([&] { return accepted.count() == 2; }));
+  EXPECT_EQ(acceptor->refused(), 2);
+  acceptor->Stop();
+  const std::string text = lines.str();
+  EXPECT_THAT(text, testing::HasSubstr("there are as many connections as may"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+}
+
+// More at once than one look at ended connections finds.
+TEST(Acceptor, ManyConnectionsThatEndAreForgotten) {
+  constexpr size_t kMany = 200;
+  std::string error;
+  const auto acceptor =
+      Acceptor::Bind({.listen = {Tcp("127.0.0.1")}, .max_connections = kMany},
+                     NullLog(), &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  std::vector<FileDescriptor> clients;
+  for (size_t i = 1; i <= kMany; ++i) {
+    clients.push_back(Connect(acceptor->addresses().front()));
+  }
+  ASSERT_TRUE(Eventually([&] { return accepted.count() == kMany; }));
+  clients.clear();
+  EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 0; }));
+  EXPECT_EQ(acceptor->refused(), 0);
+}
+
+// All descriptors but those for the process's own files, two each.
+TEST(Acceptor, ManyDescriptorsAreForConnections) {
+  constexpr rlim_t kDescriptors = 800;
+  constexpr size_t kConnections = (kDescriptors - 384) / 2;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = kDescriptors, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string error;
+  const auto acceptor =
+      Acceptor::Bind({.listen = {Tcp("127.0.0.1")}, .max_connections = 10000},
+                     NullLog(), &error);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  std::vector<FileDescriptor> clients;
+  for (size_t i = 0; i <= kConnections; ++i) {
+    clients.push_back(Connect(acceptor->addresses().front()));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return accepted.count() + static_cast<size_t>(acceptor->refused()) ==
+           clients.size();
+  }));
+  EXPECT_EQ(accepted.count(), kConnections);
+  acceptor->Stop();
+}
+
+TEST(Acceptor, AfterItsEndNobodyConnects) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("127.0.0.1")}, .max_connections = 9}, NullLog(), &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const std::string address = acceptor->addresses().front();
+  acceptor->Stop();
+  acceptor->Stop();
+  const FileDescriptor late = UnconnectedClient();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  EXPECT_EQ(connect(late.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)),
+            -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  EXPECT_EQ(accepted.count(), 0U);
+}
+
+// Calls over Unix sockets all have the same name of a peer.
+TEST(Acceptor, NoConnectionOfAUnixSocketIsClosedByName) {
+  const TemporaryFolder folder;
+  const std::string path = folder.File("s");
+  std::string error;
+  const auto acceptor =
+      Acceptor::Bind({.listen = {{.host = "", .port = 0, .path = path}},
+                      .max_connections = 9,
+                      .refuses_loopback = true},
+                     NullLog(), &error);
+  ASSERT_NE(acceptor, nullptr) << error;
+  EXPECT_EQ(acceptor->addresses().front(), "unix:" + path);
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  path.copy(to.sun_path, sizeof(to.sun_path) - 1);
+  std::vector<FileDescriptor> clients;
+  for (size_t i = 1; i <= 3; ++i) {
+    clients.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(clients.back().get(), reinterpret_cast<sockaddr*>(&to),
+                      sizeof(to)),
+              0);
+    ASSERT_TRUE(Eventually([&] { return accepted.count() == i; }));
+    for (const std::string& name : {std::string("unix:"), "unix:" + path}) {
+      acceptor->Close(name);
+    }
+  }
+  acceptor->Stop();
+  EXPECT_EQ(acceptor->connections(), 3);
+  EXPECT_EQ(acceptor->refused(), 0);
+  char byte = 0;
+  for (const FileDescriptor& client : clients) {
+    EXPECT_EQ(recv(client.get(), &byte, 1, MSG_DONTWAIT), -1);
+  }
 }
 
 TEST(Acceptor, StopsWhileConnectionsStay) {
@@ -400,6 +551,49 @@ TEST(ConnectionTable, AConnectionThatGaveWayHasNoNameAndNoPlace) {
   EXPECT_EQ(table.Close("a 1"), "a");
   EXPECT_EQ(table.Close("b 1"), "b");
   EXPECT_EQ(table.size(), 0);
+}
+
+TEST(ConnectionTable, APeerWithTwoFewerTakesAPlace) {
+  ConnectionTable table(4);
+  std::vector<Pair> pairs(7);
+  for (size_t i = 0; i < 3; ++i) table.Add(pairs[i].ours.get(), "a", "");
+  ASSERT_TRUE(table.Add(pairs[3].ours.get(), "b", ""));
+  // 3 and 1, then 2 and 2: from there each keeps what it has.
+  EXPECT_TRUE(table.Add(pairs[4].ours.get(), "b", ""));
+  EXPECT_TRUE(pairs[2].IsShutDown());
+  EXPECT_FALSE(table.Add(pairs[5].ours.get(), "b", ""));
+  EXPECT_FALSE(table.Add(pairs[5].ours.get(), "a", ""));
+  // A third peer takes one of theirs all the same.
+  EXPECT_TRUE(table.Add(pairs[5].ours.get(), "c", ""));
+  EXPECT_EQ(table.size(), 4);
+  EXPECT_FALSE(table.Add(pairs[6].ours.get(), "c", ""));
+  EXPECT_EQ(table.size(), 4);
+}
+
+// The server has accepted connections whose client has left.
+TEST(ConnectionTable, APlaceIsFreeOnceAConnectionHasEnded) {
+  ConnectionTable table(1);
+  std::vector<Pair> pairs(3);
+  ASSERT_TRUE(table.Add(pairs[0].ours.get(), "a", "a 1"));
+  EXPECT_FALSE(table.Add(pairs[1].ours.get(), "a", "a 2"));
+  shutdown(pairs[0].theirs.get(), SHUT_RDWR);
+  table.Clean();
+  EXPECT_TRUE(table.Add(pairs[1].ours.get(), "a", "a 2"));
+  EXPECT_EQ(table.Close("a 1"), std::nullopt);
+  EXPECT_EQ(table.Close("a 2"), "a");
+  EXPECT_TRUE(table.Add(pairs[2].ours.get(), "b", "a 2"));
+  EXPECT_EQ(table.Close("a 2"), "b");
+}
+
+TEST(ConnectionTable, EndWritingReachesEachConnection) {
+  ConnectionTable table(9);
+  std::vector<Pair> pairs(3);
+  for (const Pair& pair : pairs) table.Add(pair.ours.get(), "a", "");
+  table.EndWriting();
+  for (const Pair& pair : pairs) {
+    EXPECT_TRUE(pair.IsShutDown());
+    EXPECT_EQ(send(pair.theirs.get(), "x", 1, MSG_NOSIGNAL), 1);
+  }
 }
 
 TEST(ConnectionTable, ANameIsItsNewestConnections) {

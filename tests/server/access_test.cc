@@ -1,6 +1,10 @@
 // Tokens, and files that change while the server runs.
 #include "server/access/access.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -168,6 +172,62 @@ TEST_F(AccessTest, AChangeWhileAFileIsReadIsSeen) {
   EXPECT_EQ(*watched.Get(), "the_third");
 }
 
+TEST_F(AccessTest, AStampShowsEachChange) {
+  const std::string path = folder_.File("file");
+  std::ofstream(path) << "one";
+  const auto set_time = [&](long nanoseconds) {
+    const timespec times[2] = {{.tv_sec = 1'000'000, .tv_nsec = nanoseconds},
+                               {.tv_sec = 1'000'000, .tv_nsec = nanoseconds}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  };
+  set_time(0);
+  const auto before = StampsOf({path});
+  EXPECT_EQ(StampsOf({path}), before);
+  set_time(1'000);
+  EXPECT_NE(StampsOf({path}), before) << "within a second";
+  std::ofstream(path) << "more";
+  set_time(0);
+  EXPECT_NE(StampsOf({path}), before) << "another size";
+  // As `mv` and editors replace a file.
+  std::ofstream(folder_.File("next")) << "two";
+  std::filesystem::rename(folder_.File("next"), path);
+  set_time(0);
+  EXPECT_NE(StampsOf({path}), before) << "another file of the same size";
+  std::filesystem::remove(path);
+  EXPECT_NE(StampsOf({path}), before) << "none";
+  EXPECT_EQ(StampsOf({path, path}).size(), 2U);
+}
+
+// The key of a pair may be replaced after the certificate.
+TEST_F(AccessTest, EachOfSeveralFilesIsWatched) {
+  const std::vector<std::string> paths = {folder_.File("1"), folder_.File("2"),
+                                          folder_.File("3")};
+  for (const std::string& path : paths) std::ofstream(path) << "one";
+  int reads = 0;
+  Watched<int> watched(
+      "files", paths, [&] { return std::make_shared<int>(++reads); }, &log_);
+  ASSERT_TRUE(watched.Start().ok());
+  for (int i = 0; i < 3; ++i) {
+    std::ofstream(paths[static_cast<size_t>(i)]) << "longer";
+    watched.Look();
+    EXPECT_EQ(reads, i + 2);
+    EXPECT_EQ(*watched.Get(), i + 2);
+  }
+  watched.Look();
+  EXPECT_EQ(reads, 4);
+}
+
+TEST_F(AccessTest, AFileThatWasWrongAtTheStartHasNoValue) {
+  Watched<int> watched(
+      "file", {folder_.File("none")},
+      []() -> absl::StatusOr<std::shared_ptr<const int>> {
+        return ConfigError("no such file");
+      },
+      &log_);
+  EXPECT_EQ(watched.Start().message(), "no such file");
+  EXPECT_EQ(watched.Get(), nullptr);
+}
+
 // A mistake is logged once while it lasts, and again when it returns.
 TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
   std::ostringstream lines;
@@ -190,6 +250,8 @@ TEST_F(AccessTest, AMistakeThatReturnsIsLoggedAgain) {
   EXPECT_THAT(look(ConfigError("no permission"), "longer"),
               HasSubstr("file_reload_failed"));
   EXPECT_EQ(look(ConfigError("no permission"), "longer"), "");
+  EXPECT_THAT(look(ConfigError("no certificate"), "longer"),
+              HasSubstr("no certificate"));
   EXPECT_THAT(look(std::make_shared<int>(2), "one"),
               HasSubstr("file_reloaded"));
   EXPECT_THAT(look(ConfigError("no permission"), "longer"),

@@ -1,5 +1,7 @@
 // Who may call: certificates and tokens, and what a refusal says.
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -11,10 +13,12 @@
 #include "gtest/gtest.h"
 #include "server/access/access.h"
 #include "server/access/client_trust.h"
+#include "server/log/report_pause.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "tests/server/signer.h"
 #include "tests/server/temporary_folder.h"
+#include "tests/testing/eventually.h"
 
 namespace counterweight::server {
 namespace {
@@ -171,6 +175,114 @@ TEST_F(AuthorizationTest, WrongFilesAreNamedBeforeAnythingStarts) {
   EXPECT_THAT(std::string(Access::CheckFiles(config).message()),
               HasSubstr("--tokens"));
   EXPECT_FALSE(Access::Load(config, &log_).ok());
+}
+
+// Only a missing token is theirs: the connection is that of any client.
+TEST_F(AuthorizationTest, ProbesNeedNoTokenButACertificate) {
+  Config config = MutualConfig();
+  config.tls_client_names = {"trainer.example"};
+  config.tokens = TokenConfig().tokens;
+  const auto access = Load(config);
+  const auto judge = [&](const Access::Credentials& credentials) {
+    return access->Check(credentials).error_code();
+  };
+  EXPECT_EQ(judge({.needs_token = false, .is_tls = true}),
+            grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(judge({.needs_token = false,
+                   .is_tls = true,
+                   .has_certificate = true,
+                   .names = {"another.example"}}),
+            grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(judge({.authorization = "Bearer none-of-the-tokens",
+                   .has_several = true,
+                   .needs_token = false,
+                   .is_tls = true,
+                   .has_certificate = true,
+                   .names = {"trainer.example"}}),
+            grpc::StatusCode::OK);
+  EXPECT_EQ(access->refused(), 2);
+}
+
+// Who has no right certificate learns nothing about tokens.
+TEST_F(AuthorizationTest, TheCertificateIsJudgedBeforeTheToken) {
+  Config config = MutualConfig();
+  config.tls_client_names = {"trainer.example"};
+  config.tokens = TokenConfig().tokens;
+  const auto access = Load(config);
+  const std::string bearer = std::string("Bearer ") + kOurToken;
+  for (const std::string& sent : {std::string(), bearer}) {
+    EXPECT_EQ(
+        access->Check({.authorization = sent, .is_tls = true}).error_code(),
+        grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(access
+                  ->Check({.authorization = sent,
+                           .is_tls = true,
+                           .has_certificate = true,
+                           .names = {"another.example"}})
+                  .error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+  }
+  const Access::Credentials named = {
+      .is_tls = true, .has_certificate = true, .names = {"trainer.example"}};
+  EXPECT_EQ(access->Check(named).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  // A Unix socket has no certificate, and needs the token.
+  EXPECT_EQ(access->Check({}).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(access->Check({.authorization = bearer}).ok());
+}
+
+TEST_F(AuthorizationTest, ATokenThatIsInUseOutlivesItsFile) {
+  const auto access = Load(TokenConfig());
+  const auto used = access->TokenIn(std::string("Bearer ") + kOurToken);
+  ASSERT_NE(used, nullptr);
+  const std::string next = "the-token-after-the-first";
+  File("tokens", TokenLine("known", next).value() + " runs=a-*\n");
+  const std::string bearer = "Bearer " + next;
+  EXPECT_TRUE(Eventually([&] { return access->TokenIn(bearer) != nullptr; }));
+  EXPECT_EQ(access->TokenIn(std::string("Bearer ") + kOurToken), nullptr);
+  EXPECT_FALSE(access->TokenIn(bearer)->runs.Allow("b-1"));
+  EXPECT_TRUE(access->is_token_file_valid());
+  // The table of before belongs to the call that goes on.
+  EXPECT_EQ(used.use_count(), 1);
+  EXPECT_EQ(used->name, "known");
+  EXPECT_TRUE(used->runs.Allow("b-1"));
+}
+
+// The other file's state is its own.
+TEST_F(AuthorizationTest, AFileThatVanishesLeavesWhatWas) {
+  Config config = MutualConfig();
+  config.tokens = TokenConfig().tokens;
+  const auto access = Load(config);
+  const int64_t expiry = access->tls_expiry_unix_s();
+  const std::string bearer = std::string("Bearer ") + kOurToken;
+  ASSERT_TRUE(access->are_tls_files_valid());
+  std::filesystem::remove(config.tls_client_ca);
+  EXPECT_TRUE(Eventually([&] { return !access->are_tls_files_valid(); }));
+  EXPECT_TRUE(access->is_token_file_valid());
+  EXPECT_EQ(access->tls_expiry_unix_s(), expiry);
+  EXPECT_TRUE(access->wants_certificates());
+  EXPECT_FALSE(access->Check({.authorization = bearer, .is_tls = true}).ok());
+  File("ca", certificate_);
+  EXPECT_TRUE(Eventually([&] { return access->are_tls_files_valid(); }));
+  std::filesystem::remove(config.tokens);
+  EXPECT_TRUE(Eventually([&] { return !access->is_token_file_valid(); }));
+  EXPECT_TRUE(access->are_tls_files_valid());
+  EXPECT_TRUE(access->Check({.authorization = bearer}).ok());
+}
+
+// A client decides how often it is refused.
+TEST(ReportPause, OneReportIsDueInTenSeconds) {
+  using std::chrono::milliseconds;
+  constexpr ReportPause::Time kBegin{std::chrono::hours(1)};
+  ReportPause pause;
+  EXPECT_TRUE(pause.IsDue(kBegin));
+  EXPECT_FALSE(pause.IsDue(kBegin));
+  EXPECT_FALSE(pause.IsDue(kBegin + milliseconds(9'999)));
+  EXPECT_TRUE(pause.IsDue(kBegin + milliseconds(10'000)));
+  EXPECT_FALSE(pause.IsDue(kBegin + milliseconds(19'999)));
+  EXPECT_TRUE(pause.IsDue(kBegin + milliseconds(60'000)));
+  EXPECT_FALSE(pause.IsDue(kBegin + milliseconds(69'999)));
+  EXPECT_TRUE(pause.IsDue(kBegin + milliseconds(70'000)));
 }
 
 // Calls on connections that are older than the authorities.

@@ -127,6 +127,21 @@ TEST_P(DeviceMetrics, TheLastDevicesLossEndsReadinessForGood) {
   EXPECT_THAT(metrics, HasSubstr("\ncounterweight_ready 0\n"));
   EXPECT_THAT(metrics,
               HasSubstr("\ncounterweight_device_errors_total{device=\"0\"} 1"));
+  // A drain makes it no better.
+  running_.server().AnnounceDrain();
+  EXPECT_THAT(running_.Get("/livez"), HasSubstr("503 Service Unavailable"));
+  EXPECT_THAT(running_.Get("/readyz"), HasSubstr("\r\n\r\nfailed\n"));
+}
+
+TEST_P(DeviceMetrics, ALossDuringADrainShows) {
+  running_.server().AnnounceDrain();
+  EXPECT_THAT(running_.Get("/livez"), HasSubstr("200 OK"));
+  running_.backend().SetResult(Loss());
+  running_.backend().SetAlive(false);
+  EXPECT_FALSE(Correct("").ok());
+  EXPECT_THAT(running_.Get("/livez"), HasSubstr("503 Service Unavailable"));
+  EXPECT_THAT(running_.Get("/livez"), HasSubstr("\r\n\r\nfailed\n"));
+  EXPECT_EQ(running_.Health(""), kNotServing);
 }
 
 TEST_P(DeviceErrors, RequestsInFlightGetTheirOwnAnswers) {

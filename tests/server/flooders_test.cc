@@ -45,6 +45,45 @@ TEST(Flooders, AMinuteLaterTheCountBeginsAnew) {
             3);
 }
 
+TEST(Flooders, AMinuteHasItsLastInstant) {
+  Flooders flooders;
+  flooders.Add("10.0.0.1", kStart);
+  flooders.Add("10.0.0.1", kStart);
+  EXPECT_TRUE(flooders.Add("10.0.0.1", kStart + std::chrono::seconds(60)));
+  EXPECT_FALSE(flooders.Add("10.0.0.1", kStart + std::chrono::seconds(60) +
+                                            std::chrono::nanoseconds(1)));
+}
+
+// One that floods on is refused for ten seconds from its last closing.
+TEST(Flooders, ALaterClosingRenewsTheRefusal) {
+  Flooders flooders;
+  ClosingsUntilRefused(&flooders, "10.0.0.1", kStart);
+  for (const int second : {5, 9, 15}) {
+    EXPECT_TRUE(
+        flooders.Add("10.0.0.1", kStart + std::chrono::seconds(second)));
+  }
+  EXPECT_TRUE(
+      flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(24)));
+  EXPECT_FALSE(
+      flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(25)));
+  // Its closings of before count for nothing once their minute is over.
+  flooders.Add("10.0.0.1", kStart + std::chrono::seconds(61));
+  EXPECT_FALSE(
+      flooders.IsRefused("10.0.0.1", kStart + std::chrono::seconds(61)));
+}
+
+TEST(Flooders, AddressesAreCountedApart) {
+  Flooders flooders;
+  for (const char* const address : {"10.0.0.1", "10.0.0.2", "::1", "fd00::1"}) {
+    EXPECT_FALSE(flooders.Add(address, kStart));
+    EXPECT_FALSE(flooders.Add(address, kStart));
+  }
+  EXPECT_EQ(flooders.size(), 4U);
+  EXPECT_TRUE(flooders.Add("10.0.0.2", kStart));
+  EXPECT_FALSE(flooders.IsRefused("10.0.0.1", kStart));
+  EXPECT_FALSE(flooders.IsRefused("fd00::1", kStart));
+}
+
 TEST(Flooders, OneInFiftySecondsCostsNothing) {
   Flooders flooders;
   for (int i = 0; i < 10; ++i) {

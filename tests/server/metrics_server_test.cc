@@ -1,17 +1,12 @@
 // The cost of many scrapes at once.
 #include "server/observe/metrics_server.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -22,6 +17,7 @@
 #include "spdlog/logger.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/server/temporary_folder.h"
+#include "tests/server/web_client.h"
 
 namespace counterweight::server {
 namespace {
@@ -57,45 +53,6 @@ class CountedPages : public prometheus::Collectable {
   mutable int made_ = 0;  // guarded by mutex_, as is go_on_
   bool go_on_ = false;
 };
-
-FileDescriptor Ask(uint16_t port, const std::string& fields = "",
-                   const std::string& path = "/metrics") {
-  FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // Only a hang reaches it.
-  timeval limit{.tv_sec = 60, .tv_usec = 0};
-  setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
-  const std::string question =
-      "GET " + path + " HTTP/1.1\r\n" + fields + "\r\n";
-  send(client.get(), question.data(), question.size(), MSG_NOSIGNAL);
-  return client;
-}
-
-// "200"; empty if there is no answer.
-std::string CodeOf(const FileDescriptor& client) {
-  std::array<char, 12> begin{};
-  if (recv(client.get(), begin.data(), begin.size(), MSG_WAITALL) !=
-      static_cast<ssize_t>(begin.size())) {
-    return "";
-  }
-  const std::string_view line(begin.data(), begin.size());
-  return line.starts_with("HTTP/1.1 ") ? std::string(line.substr(9)) : "";
-}
-
-// All of it, to the end of the connection.
-std::string AnswerOf(const FileDescriptor& client) {
-  std::string answer;
-  std::array<char, 4096> part{};
-  for (ssize_t size = 1; size > 0;) {
-    size = recv(client.get(), part.data(), part.size(), 0);
-    if (size > 0) answer.append(part.data(), static_cast<size_t>(size));
-  }
-  return answer;
-}
 
 bool IsAnswered(const FileDescriptor& client) {
   return CodeOf(client) == "200";

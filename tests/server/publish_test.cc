@@ -1,10 +1,12 @@
 // Batches that clients corrected, in the metrics of a running server.
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "grpc/compression.h"
 #include "gtest/gtest.h"
 #include "server/call/publish_call.h"
 #include "tests/server/publications.h"
@@ -162,6 +164,111 @@ TEST_F(PublishTest, AFullServerTakesIt) {
   EXPECT_TRUE(Publish(FullPublication()).ok());
   running_.backend().Open();
   EXPECT_TRUE(busy.get().ok());
+}
+
+// What clients corrected before the end belongs to the run's series.
+TEST_F(PublishTest, AServerThatDrainsTakesIt) {
+  running_.server().AnnounceDrain();
+  running_.server().RefuseNewWork();
+  EXPECT_EQ(running_.Correct(SmallRequest()).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(Publish(FullPublication()).ok());
+  EXPECT_TRUE(running_.server().WaitUntilIdle(std::chrono::minutes(1)));
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("drift_batches_total{run=\"run\"} 1\n"));
+}
+
+TEST_F(PublishTest, TheLimitsOfAReloadHold) {
+  Config config = WithMetrics();
+  const auto code_with = [&](int64_t tokens, int64_t sequences) {
+    config.max_tokens = tokens;
+    config.max_sequences = sequences;
+    running_.server().SetConfig(config);
+    return Publish(FullPublication(std::to_string(tokens + sequences)))
+        .error_code();
+  };
+  EXPECT_EQ(code_with(99, 9), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code_with(100, 8), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code_with(100, 9), grpc::StatusCode::OK);
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("drift_batches_total{run=\"run\"} 1\n"));
+}
+
+TEST_F(PublishTest, MayBeCompressed) {
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::PublishResponse response;
+  EXPECT_TRUE(v1::CorrectionService::NewStub(running_.channel())
+                  ->Publish(&context, FullPublication(), &response)
+                  .ok());
+  // Its limit is that of the bytes that it becomes.
+  v1::PublishRequest request = FullPublication("other");
+  request.mutable_labels()->set_run(std::string(kMaxPublishBytes, 'x'));
+  grpc::ClientContext next;
+  next.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const grpc::Status status = v1::CorrectionService::NewStub(running_.channel())
+                                  ->Publish(&next, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("after decompression"));
+}
+
+TEST_F(PublishTest, APartOfAStepNeedsAllThree) {
+  const auto fields = [&](const v1::PublishRequest& request) {
+    const grpc::Status status = Publish(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    std::vector<std::string> names;
+    for (const auto& each :
+         DetailOf<google::rpc::BadRequest>(status).field_violations()) {
+      names.push_back(each.field());
+    }
+    return names;
+  };
+  v1::PublishRequest step = FullPublication();
+  step.mutable_labels()->set_step(0);
+  EXPECT_THAT(fields(step), testing::ElementsAre("partial_sums"));
+  v1::PublishRequest with_sums = FullPublication();
+  with_sums.mutable_partial_sums();
+  EXPECT_THAT(fields(with_sums), testing::ElementsAre("labels.step"));
+  v1::PublishRequest with_method = FullPublication();
+  with_method.mutable_method()->mutable_preset()->set_name("token_tis");
+  EXPECT_THAT(fields(with_method), testing::ElementsAre("labels.step"));
+  *step.mutable_method() = with_method.method();
+  EXPECT_THAT(fields(step), testing::ElementsAre("partial_sums"));
+  // None of them took the id.
+  EXPECT_TRUE(Publish(FullPublication()).ok());
+  EXPECT_THAT(running_.Scrape(),
+              HasSubstr("drift_batches_total{run=\"run\"} 1\n"));
+}
+
+TEST_F(PublishTest, ARefusalIsCountedAndLogged) {
+  v1::PublishRequest request = FullPublication("the-id", "the-run");
+  request.mutable_sums()->set_kept_tokens(101);
+  request.mutable_sums()->set_kept_sequences(8);
+  ASSERT_FALSE(Publish(request).ok());
+  EXPECT_THAT(
+      running_.Scrape(),
+      HasSubstr("counterweight_requests_total{code=\"INVALID_ARGUMENT\","
+                "method=\"Publish\"} 1\n"));
+  const std::string log = running_.Stop();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  for (const char* field :
+       {R"("level":"info")", R"("request_id":"the-id")", R"("run":"the-run")",
+        R"("code":"INVALID_ARGUMENT")", R"("violations":2)",
+        R"("message":"sums.kept_tokens: )", R"("tokens":0)"}) {
+    EXPECT_THAT(log, HasSubstr(field));
+  }
+}
+
+// Those of a run are shown with the newest version that one of them told.
+TEST_F(PublishTest, AVersionIsNotNeeded) {
+  ASSERT_TRUE(Publish(FullPublication("a")).ok());
+  v1::PublishRequest request = FullPublication("b");
+  request.mutable_labels()->clear_policy_version();
+  request.mutable_sums()->clear_staleness();
+  ASSERT_TRUE(Publish(request).ok());
+  const std::string page = running_.Scrape();
+  EXPECT_THAT(page, HasSubstr("drift_policy_version{run=\"run\"} 12\n"));
+  EXPECT_THAT(page, HasSubstr("drift_batches_total{run=\"run\"} 2\n"));
 }
 
 TEST_F(PublishTest, LogsOneLine) {

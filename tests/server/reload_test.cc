@@ -153,6 +153,90 @@ TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {
               HasSubstr("\ncounterweight_config_last_reload_success 1\n"));
 }
 
+TEST_F(TakeUpTest, AnErrorIsLoggedAtTheLevelOfErrors) {
+  logger_->set_level(spdlog::level::err);
+  Load(config_, "cw.yaml:3: unknown key 'x'");
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("event":"config_reload_failed")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("level":"error")"));
+  EXPECT_EQ(logger_->level(), spdlog::level::err);
+}
+
+// What could not be read has values that are no one's.
+TEST_F(TakeUpTest, TheErrorOfTheFileIsTheOneThatIsTold) {
+  Config loaded = config_;
+  loaded.max_message_bytes = 1024;
+  loaded.max_bytes_in_flight = 4096;
+  Load(loaded, "cw.yaml:3: unknown key 'x'");
+  EXPECT_THAT(lines_.str(), HasSubstr("unknown key 'x'"));
+  EXPECT_THAT(lines_.str(), Not(HasSubstr("max_bytes_in_flight")));
+}
+
+TEST_F(TakeUpTest, TheSameFileAgainChangesNothing) {
+  Config loaded = config_;
+  loaded.max_tokens = 6;
+  Load(loaded);
+  lines_.str("");
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("changed":{})"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("level":"info")"));
+  // A change is undone by the next file.
+  loaded.max_tokens = TestConfig().max_tokens;
+  lines_.str("");
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("changed":{"max_tokens":")"));
+  EXPECT_EQ(config_.max_tokens, TestConfig().max_tokens);
+}
+
+// Two wrong ones in a row are both told, and what was right holds.
+TEST_F(TakeUpTest, EachWrongFileIsTold) {
+  Config right = config_;
+  right.max_tokens = 5;
+  Load(right);
+  for (int i = 0; i < 2; ++i) {
+    lines_.str("");
+    Load(TestConfig(), "wrong");
+    EXPECT_THAT(lines_.str(), HasSubstr(R"("error":"wrong")"));
+    EXPECT_EQ(config_.max_tokens, 5);
+    EXPECT_EQ(running_.Correct(SmallRequest()).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << "six places";
+    EXPECT_THAT(running_.Scrape(),
+                HasSubstr("\ncounterweight_config_last_reload_success 0\n"));
+  }
+}
+
+// A SIGHUP during a drain takes nobody in again.
+TEST_F(TakeUpTest, AServerThatRefusesWorkGoesOnRefusing) {
+  running_.server().AnnounceDrain();
+  running_.server().RefuseNewWork();
+  Config loaded = config_;
+  loaded.max_requests_in_flight += 1;
+  loaded.max_queued_requests += 1;
+  loaded.max_bytes_in_flight *= 2;
+  Load(loaded);
+  EXPECT_EQ(running_.Correct(SmallRequest()).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(running_.Health(""), 2);
+  EXPECT_TRUE(running_.Get("/readyz").ends_with("\r\n\r\ndraining\n"));
+}
+
+// Each line says what is new and in whose words it was given.
+TEST_F(TakeUpTest, ALineHasTheNewValues) {
+  Config loaded = config_;
+  loaded.max_queue_seconds = 2.5;
+  loaded.drain_delay_s = 7;
+  loaded.threads = config_.threads + 1;
+  loaded.max_runs += 1;
+  Load(loaded);
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("max_queue_seconds":"2.5")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("drain_delay":"7")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("level":"warning")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("threads")"));
+  EXPECT_THAT(lines_.str(), HasSubstr(R"("max_runs")"));
+  EXPECT_EQ(config_.threads, TestConfig().threads);
+  EXPECT_EQ(config_.max_runs, TestConfig().max_runs);
+}
+
 // The running values, not those of the last file, are compared.
 TEST_F(TakeUpTest, WhatNeedsARestartIsNamedUntilItIsMade) {
   Config loaded = config_;

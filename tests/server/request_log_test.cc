@@ -1,6 +1,8 @@
 #include "server/log/request_log.h"
 
+#include <chrono>
 #include <climits>
+#include <ctime>
 #include <limits>
 #include <mutex>
 #include <sstream>
@@ -150,6 +152,77 @@ TEST(RequestLog, OnlyItsOwnLoggersDropLines) {
   const auto logger = std::make_shared<spdlog::logger>(
       "test", std::make_shared<spdlog::sinks::ostream_sink_st>(out));
   EXPECT_EQ(RequestLog(logger).lines_dropped(), 0);
+}
+
+TEST(RequestLog, OnlyOurFailuresAreErrors) {
+  for (int code = 0; code <= 16; ++code) {
+    RequestRecord record;
+    record.code = static_cast<grpc::StatusCode>(code);
+    const auto line = nlohmann::json::parse(Logged(record));
+    const bool is_ours = record.code == grpc::StatusCode::INTERNAL ||
+                         record.code == grpc::StatusCode::UNKNOWN;
+    EXPECT_EQ(line["level"], is_ours ? "error" : "info") << code;
+    EXPECT_EQ(Logged(record, spdlog::level::warn).empty(), !is_ours) << code;
+  }
+}
+
+TEST(RequestLog, TimesAreOfUtcWithMicroseconds) {
+  for (int i = 0; i < 20; ++i) {
+    const auto begin = std::chrono::time_point_cast<std::chrono::microseconds>(
+        std::chrono::system_clock::now());
+    const auto line = nlohmann::json::parse(Logged({}));
+    const auto end = std::chrono::system_clock::now();
+    const auto text = line["time"].get<std::string>();
+    ASSERT_EQ(text.size(), std::string("2026-01-31T12:00:00.123456Z").size());
+    tm fields{};
+    const char* const rest =
+        strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &fields);
+    ASSERT_NE(rest, nullptr) << text;
+    ASSERT_EQ(rest[0], '.') << text;
+    const auto time =
+        std::chrono::system_clock::from_time_t(timegm(&fields)) +
+        std::chrono::microseconds(std::stoi(std::string(rest + 1, 6)));
+    EXPECT_EQ(text.back(), 'Z');
+    EXPECT_GE(time, begin) << text;
+    EXPECT_LE(time, end) << text;
+  }
+}
+
+TEST(RequestLog, WhatARequestLacksHasNoField) {
+  auto line = nlohmann::json::parse(Logged({}));
+  for (const char* const field : {"client", "trace_id", "message"}) {
+    EXPECT_FALSE(line.contains(field)) << field;
+  }
+  RequestRecord record;
+  record.token = "trainer";
+  record.trace = Trace{};
+  record.trace->trace_id = {0x4b, 0xf9};
+  record.code = grpc::StatusCode::NOT_FOUND;
+  record.message = "none";
+  record.violations = 3;
+  line = nlohmann::json::parse(Logged(record));
+  EXPECT_EQ(line["client"], "trainer");
+  EXPECT_EQ(line["trace_id"], "4bf90000000000000000000000000000");
+  EXPECT_EQ(line["message"], "none");
+  EXPECT_EQ(line["code"], "NOT_FOUND");
+  EXPECT_EQ(line["violations"], 3);
+}
+
+TEST(RequestLog, EventsHaveTheirLevelAndTheirFields) {
+  std::ostringstream out;
+  auto logger = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(out));
+  logger->set_pattern("%v");
+  logger->set_level(spdlog::level::warn);
+  RequestLog log(logger);
+  log.Event(spdlog::level::info, "hidden", {{"a", 1}});
+  EXPECT_EQ(out.str(), "");
+  log.Event(spdlog::level::warn, "shown", {{"b", "x\ny"}, {"a", 1}});
+  const std::string line = out.str();
+  EXPECT_NE(line.find(R"("level":"warning","event":"shown","b":"x\ny","a":1})"),
+            std::string::npos)
+      << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
 }
 
 TEST(RequestLog, OurFailuresAreErrors) {

@@ -123,6 +123,56 @@ TEST(WebRequest, HeadsHaveNoControlCharacters) {
   }
 }
 
+// RFC 9110, section 12.5.3.
+TEST(WebRequest, GzipMayBeRefused) {
+  for (const char* const taken :
+       {"gzip", "GZIP", "br, gzip", "gzip, deflate, br", "deflate,gzip;q=1.0",
+        "gzip;q=0.5", "gzip; q=0.001", "gzip;q=1", " gzip ", "br;q=0, gzip",
+        "gzip;q=0.5, br;q=0"}) {
+    EXPECT_TRUE(TakesGzip(taken)) << taken;
+  }
+  for (const char* const refused :
+       {"", "identity", "br", "deflate", "gzip;q=0", "gzip; q=0", "gzip ;Q=0.0",
+        "gzip;q=0.000, br", "br, gzip;q=0", "notgzip", "gzipped", "x;gzip"}) {
+    EXPECT_FALSE(TakesGzip(refused)) << refused;
+  }
+}
+
+// Schemes have no case (RFC 9110, section 11.1).
+TEST(WebRequest, ATokenIsAPasswordToo) {
+  // base64 of "user:secret".
+  constexpr const char* kEncoded = "dXNlcjpzZWNyZXQ=";
+  for (const std::string scheme : {"Basic ", "basic ", "BASIC "}) {
+    EXPECT_EQ(BearerOf(scheme + kEncoded), "Bearer secret") << scheme;
+  }
+  // Of one, two and three bytes at the end.
+  EXPECT_EQ(BearerOf("Basic dTphYg=="), "Bearer ab");
+  EXPECT_EQ(BearerOf("Basic dTphYmM="), "Bearer abc");
+  EXPECT_EQ(BearerOf("Basic dTphYmNk"), "Bearer abcd");
+  EXPECT_EQ(BearerOf("Basic OmE6Yg=="), "Bearer a:b") << "no name, a colon";
+  EXPECT_EQ(BearerOf("Basic dTo="), "Bearer ") << "no password";
+  for (const char* const none : {"Basic ?", "Basic dX", "Basic dXN$"}) {
+    EXPECT_EQ(BearerOf(none), "") << none;
+  }
+  for (const char* const other :
+       {"", "Bearer secret", "bearer x", "Basic", "Digest dXNlcjpzZWNyZXQ="}) {
+    EXPECT_EQ(BearerOf(other), other);
+  }
+}
+
+TEST(WebRequest, ItsFieldsHaveNoCaseAndNoOrder) {
+  const auto request = ParseWebRequest(
+      "HEAD /metrics? HTTP/1.0\r\nACCEPT-ENCODING:gzip\r\nX:\r\nHOST:\ta:1 \t"
+      "\r\nAUTHORIZATION:Basic x\r\n\r\nHost: of the body\r\n");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->method, "HEAD");
+  EXPECT_EQ(request->path, "/metrics");
+  EXPECT_EQ(request->query, "");
+  EXPECT_EQ(request->accept_encoding, "gzip");
+  EXPECT_EQ(request->host, "a:1");
+  EXPECT_EQ(request->authorization, "Basic x");
+}
+
 TEST(WebRequest, QueriesAreDecoded) {
   EXPECT_EQ(QueryValue("run=a%20b+c%2F", "run"), "a b c/");
   EXPECT_EQ(QueryValue("x=1&run=2&run=3", "run"), "2");

@@ -170,6 +170,112 @@ def test_what_may_pass_is_sent_again(
     assert "again" in told[1]
 
 
+@pytest.mark.usefixtures("quick")
+def test_each_absence_is_told(
+    server: FakeServer, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = failing(grpc.StatusCode.UNAVAILABLE, "away")
+    taken = lambda *_: pb.PublishResponse()  # noqa: E731
+    answers = [away, away, taken, taken, away, taken]
+    server.publish = lambda *call: answers.pop(0)(*call)
+    sender = opened()
+    for i in range(3):
+        sender.put(message(i))
+    wait_until(lambda: not answers)
+    sender.close()
+    assert ids(server) == [0, 0, 0, 1, 2, 2]
+    assert sender.dropped == 0
+    assert ["cannot" in each.message for each in caplog.records] == [True, False] * 2
+    assert server.target in caplog.records[0].message
+    assert "256" in caplog.records[0].message
+
+
+def test_each_kind_of_refusal_is_told_once(
+    server: FakeServer, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = [
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNAUTHENTICATED,
+    ]
+    server.publish = lambda *call: failing(codes.pop(0), "no")(*call)
+    sender = opened()
+    for i in range(4):
+        sender.put(message(i))
+    wait_until(lambda: sender.dropped == 4)
+    assert len(caplog.records) == 2
+
+
+def test_an_attempt_has_a_deadline(
+    server: FakeServer, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that freezes is found out; at the end the rest has what is left of the time."""
+    seconds: list[float] = []
+
+    def publish(_: Any, context: Any) -> Any:
+        seconds.append(context.time_remaining())
+        return pb.PublishResponse()
+
+    server.publish = publish
+    sender = opened()
+    sender.put(message(0))
+    wait_until(lambda: len(seconds) == 1)
+    assert 0 < seconds[0] <= publisher.ATTEMPT_SECONDS
+    server.publish = gate = Gate()
+    sender.put(message(1))
+    assert gate.arrived.acquire(timeout=150)
+    sender.put(message(2))
+    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 3.0)
+    closing = threading.Thread(target=sender.close)
+    closing.start()
+    wait_until(lambda: sender._end is not None)
+    server.publish = publish
+    gate.is_open.set()
+    closing.join(60)
+    # On a busy machine the end may come before the rest.
+    assert all(0 < each <= 3.0 for each in seconds[1:])
+    assert len(seconds) - 1 + sender.dropped >= 1
+
+
+def test_a_token_file_that_vanishes_leaves_its_token(
+    server: FakeServer, opened: Open, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("first")
+    tokens: list[Any] = []
+
+    def publish(_: Any, context: Any) -> Any:
+        tokens.append(dict(context.invocation_metadata())["authorization"])
+        return pb.PublishResponse()
+
+    server.publish = publish
+    sender = opened(token_file=token_file)
+    for content in ("", None, "two words"):
+        if content is None:
+            token_file.unlink()
+        else:
+            token_file.write_text(content)
+        sender.put(message(len(tokens)))
+        count = len(tokens) + 1
+        wait_until(lambda: len(tokens) >= count)  # noqa: B023
+    assert tokens == ["Bearer first"] * 3
+    assert sender.dropped == 0
+
+
+def test_its_thread_holds_no_process(opened: Open) -> None:
+    sender = opened("localhost:1")
+    sender.put(message(0))
+    thread = sender._thread
+    assert thread is not None
+    assert thread.daemon
+    sender.put(message(1))
+    assert sender._thread is thread, "one is enough"
+    sender.close()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_pauses_do_not_grow(server: FakeServer, opened: Open) -> None:
     """However long the server was away, its return is noticed within two seconds."""
     answers = [failing(grpc.StatusCode.UNAVAILABLE, "away")] * 12
@@ -257,7 +363,12 @@ def test_closing_has_a_deadline(
     sender.close()  # the gate would hold it for half a minute
     assert len(server.published) == 1
     assert sender.dropped == 7
+    sender.close()
+    assert sender.dropped == 7, "each counts once"
     gate.is_open.set()
+    assert sender._thread is not None
+    sender._thread.join(60)
+    assert sender.dropped == 7
 
 
 def test_no_thread_before_the_first_batch(opened: Open) -> None:
