@@ -570,7 +570,6 @@ TEST(ConnectionTable, APeerWithTwoFewerTakesAPlace) {
   EXPECT_EQ(table.size(), 4);
 }
 
-// The server has accepted connections whose client has left.
 TEST(ConnectionTable, APlaceIsFreeOnceAConnectionHasEnded) {
   ConnectionTable table(1);
   std::vector<Pair> pairs(3);

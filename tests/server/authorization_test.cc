@@ -1,4 +1,4 @@
-// Who may call: certificates and tokens, and what a refusal says.
+// Who may call: certificates and tokens, and the text of a refusal.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

@@ -61,7 +61,7 @@ TEST(ConnectionOptions, AreThoseOfTheFlags) {
                 {"grpc.http2.max_ping_strikes", 2}}));
 }
 
-// An hour, ten minutes, a hundred calls; what server/README.md tells users.
+// As server/README.md has them: an hour, ten minutes, a hundred calls.
 TEST(ConnectionOptions, HaveTheirDefaults) {
   std::map<std::string, int> numbers = NumbersOf(Config());
   EXPECT_EQ(numbers["grpc.max_connection_age_ms"], 3'600'000);

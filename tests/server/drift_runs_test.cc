@@ -151,7 +151,7 @@ TEST_F(DriftStepsTest, GaugesShowTheNewestStepWithAllItsParts) {
     EXPECT_EQ(Gauge("step_parts"), i);
     EXPECT_EQ(Gauge("step_tokens"), 2 * i);
   }
-  // One that comes late counts, and moves no gauge.
+  // A late one counts, and moves no gauge.
   for (const int64_t late : {6, 6, 1}) {
     PublishPart(late);
     EXPECT_EQ(Gauge("step"), 7);

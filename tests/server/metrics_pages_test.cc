@@ -125,7 +125,7 @@ TEST_F(MetricsPagesTest, OnlyGetAndHeadAreAnswered) {
   }
 }
 
-// Browsers keep nothing, guess no types and tell no other site.
+// Browsers keep nothing, guess no types and send no referrer.
 TEST_F(MetricsPagesTest, EveryAnswerHasTheFieldsThatProtectIt) {
   for (const auto& [path, fields] :
        {std::pair("/metrics", ""), std::pair("/", ""), std::pair("/livez", ""),

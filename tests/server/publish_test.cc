@@ -166,7 +166,7 @@ TEST_F(PublishTest, AFullServerTakesIt) {
   EXPECT_TRUE(busy.get().ok());
 }
 
-// What clients corrected before the end belongs to the run's series.
+// The run's series include batches that clients corrected before the end.
 TEST_F(PublishTest, AServerThatDrainsTakesIt) {
   running_.server().AnnounceDrain();
   running_.server().RefuseNewWork();
@@ -259,7 +259,6 @@ TEST_F(PublishTest, ARefusalIsCountedAndLogged) {
   }
 }
 
-// Those of a run are shown with the newest version that one of them told.
 TEST_F(PublishTest, AVersionIsNotNeeded) {
   ASSERT_TRUE(Publish(FullPublication("a")).ok());
   v1::PublishRequest request = FullPublication("b");

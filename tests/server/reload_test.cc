@@ -161,7 +161,7 @@ TEST_F(TakeUpTest, AnErrorIsLoggedAtTheLevelOfErrors) {
   EXPECT_EQ(logger_->level(), spdlog::level::err);
 }
 
-// What could not be read has values that are no one's.
+// The values of a file that could not be read are not compared.
 TEST_F(TakeUpTest, TheErrorOfTheFileIsTheOneThatIsTold) {
   Config loaded = config_;
   loaded.max_message_bytes = 1024;
@@ -187,7 +187,7 @@ TEST_F(TakeUpTest, TheSameFileAgainChangesNothing) {
   EXPECT_EQ(config_.max_tokens, TestConfig().max_tokens);
 }
 
-// Two wrong ones in a row are both told, and what was right holds.
+// Two wrong ones in a row have a line each, and the right values hold.
 TEST_F(TakeUpTest, EachWrongFileIsTold) {
   Config right = config_;
   right.max_tokens = 5;
@@ -205,7 +205,7 @@ TEST_F(TakeUpTest, EachWrongFileIsTold) {
   }
 }
 
-// A SIGHUP during a drain takes nobody in again.
+// A SIGHUP during a drain opens no admission again.
 TEST_F(TakeUpTest, AServerThatRefusesWorkGoesOnRefusing) {
   running_.server().AnnounceDrain();
   running_.server().RefuseNewWork();
@@ -220,7 +220,7 @@ TEST_F(TakeUpTest, AServerThatRefusesWorkGoesOnRefusing) {
   EXPECT_TRUE(running_.Get("/readyz").ends_with("\r\n\r\ndraining\n"));
 }
 
-// Each line says what is new and in whose words it was given.
+// Each line has the new values in the form of the flags.
 TEST_F(TakeUpTest, ALineHasTheNewValues) {
   Config loaded = config_;
   loaded.max_queue_seconds = 2.5;

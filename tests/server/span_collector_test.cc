@@ -1,4 +1,4 @@
-// What a collector gets of the exporter, and what becomes of what it refuses.
+// A collector's view of the exporter, and the fate of refused spans.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,7 +24,6 @@ namespace counterweight::server {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::Pair;
 
 // Keeps what it is sent; answers as a test sets it.
 class ObedientCollector final : public grpc::CallbackGenericService {
@@ -49,7 +48,7 @@ class ObedientCollector final : public grpc::CallbackGenericService {
     const std::lock_guard<std::mutex> lock(mutex_);
     return exports_;
   }
-  // Of later calls.
+  // Both apply to later calls.
   void Refuse(bool refuses) { refuses_ = refuses; }
   void Reject(int64_t spans) { rejected_ = spans; }
 
@@ -156,16 +155,16 @@ TEST_F(SpanCollectorTest, EachExportNamesWhoSentIt) {
   EXPECT_EQ(exports[0].method,
             "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
   EXPECT_THAT(exports[0].headers,
-              testing::UnorderedElementsAre(Pair("x-token", "secret"),
-                                            Pair("x-team", "a b")));
+              testing::UnorderedElementsAre(testing::Pair("x-token", "secret"),
+                                            testing::Pair("x-team", "a b")));
   ASSERT_EQ(exports[0].request.resource_spans_size(), 1);
   const otlp::ResourceSpans& sent = exports[0].request.resource_spans(0);
   std::vector<std::pair<std::string, std::string>> resource;
   for (const otlp::KeyValue& each : sent.resource().attributes()) {
     resource.emplace_back(each.key(), each.value().string_value());
   }
-  EXPECT_THAT(resource,
-              ElementsAre(Pair("service.name", "drift"), Pair("team", "rl")));
+  EXPECT_THAT(resource, ElementsAre(testing::Pair("service.name", "drift"),
+                                    testing::Pair("team", "rl")));
   ASSERT_EQ(sent.scope_spans_size(), 1);
   EXPECT_EQ(sent.scope_spans(0).scope().name(), "counterweight-server");
   EXPECT_EQ(sent.scope_spans(0).scope().version(), Version());

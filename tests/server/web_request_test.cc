@@ -145,7 +145,7 @@ TEST(WebRequest, ATokenIsAPasswordToo) {
   for (const std::string scheme : {"Basic ", "basic ", "BASIC "}) {
     EXPECT_EQ(BearerOf(scheme + kEncoded), "Bearer secret") << scheme;
   }
-  // Of one, two and three bytes at the end.
+  // The last group may have one, two or three bytes.
   EXPECT_EQ(BearerOf("Basic dTphYg=="), "Bearer ab");
   EXPECT_EQ(BearerOf("Basic dTphYmM="), "Bearer abc");
   EXPECT_EQ(BearerOf("Basic dTphYmNk"), "Bearer abcd");

@@ -298,3 +298,38 @@ def test_counts_are_the_clients_own(server: FakeServer) -> None:
         before = len(server.requests)
         correct(two)
         assert len(server.requests) == before + 3
+
+
+@CHOICES
+def test_asyncio_clients_judge_alike(
+    server: FakeServer, caplog: pytest.LogCaptureFixture, choice: Any
+) -> None:
+    async def use() -> None:
+        async with counterweight_rl.aio.Client(
+            server.target, timeout=30, retry=QUICK, on_unavailable=choice
+        ) as client:
+            for handler in (FULL, failing(grpc.StatusCode.INTERNAL, "no")):
+                server.handler = handler
+                with pytest.raises(cw.CounterweightError) as failure:
+                    await client.correct(**BATCH, request_id="mine")
+                assert not isinstance(failure.value, cw.UnavailableError)
+                assert failure.value.request_id == "mine"
+            server.handler = in_turn(AWAY, answer)
+            assert (await client.correct(**BATCH)).backend == "cpu"
+            assert client.fallbacks == {choice: 0}
+            assert not caplog.records
+            server.handler = server.inform = AWAY
+            await client.correct(**BATCH)
+            before = server.infos
+            with pytest.raises(cw.UnavailableError):
+                await client.server_info()
+            assert server.infos == before + 1
+            server.inform = lambda *_: server.info
+            await client.server_info()
+            assert [each.message[:18] for each in caplog.records] == [
+                "the server is away",
+                "the server is back",
+            ]
+            assert client.fallbacks == {choice: 1}
+
+    asyncio.run(asyncio.wait_for(use(), 60))

@@ -100,7 +100,7 @@ def test_an_idle_engine_ends_at_once_and_once(local: LocalCalls) -> None:
 
 @pytest.mark.parametrize("way", ["run", "correct"])
 def test_the_last_of_several_calls_ends_it(local: LocalCalls, way: str) -> None:
-    """All of them are asked to stop, and none loses its engine."""
+    """All of them receive the stop request, and none loses its engine."""
     engine = engine_of(local)
     engine.prepared.learnt.append(None)
     stops = [STOP(), STOP()]

@@ -221,7 +221,7 @@ def test_an_attempt_has_a_deadline(
     sender = opened()
     sender.put(message(0))
     wait_until(lambda: len(seconds) == 1)
-    assert 0 < seconds[0] <= publisher.ATTEMPT_SECONDS
+    assert seconds[0] <= publisher.ATTEMPT_SECONDS
     server.publish = gate = Gate()
     sender.put(message(1))
     assert gate.arrived.acquire(timeout=150)
@@ -233,8 +233,8 @@ def test_an_attempt_has_a_deadline(
     server.publish = publish
     gate.is_open.set()
     closing.join(60)
-    # On a busy machine the end may come before the rest.
-    assert all(0 < each <= 3.0 for each in seconds[1:])
+    # A busy machine may have no time for the rest, which then is dropped.
+    assert all(each <= 3.0 for each in seconds[1:])
     assert len(seconds) - 1 + sender.dropped >= 1
 
 
