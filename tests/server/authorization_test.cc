@@ -238,12 +238,12 @@ TEST_F(AuthorizationTest, ATokenThatIsInUseOutlivesItsFile) {
   const std::string next = "the-token-after-the-first";
   File("tokens", TokenLine("known", next).value() + " runs=a-*\n");
   const std::string bearer = "Bearer " + next;
-  EXPECT_TRUE(Eventually([&] { return access->TokenIn(bearer) != nullptr; }));
+  ASSERT_TRUE(Eventually([&] { return access->TokenIn(bearer) != nullptr; }));
   EXPECT_EQ(access->TokenIn(std::string("Bearer ") + kOurToken), nullptr);
   EXPECT_FALSE(access->TokenIn(bearer)->runs.Allow("b-1"));
   EXPECT_TRUE(access->is_token_file_valid());
   // The table of before belongs to the call that goes on.
-  EXPECT_EQ(used.use_count(), 1);
+  ASSERT_EQ(used.use_count(), 1);
   EXPECT_EQ(used->name, "known");
   EXPECT_TRUE(used->runs.Allow("b-1"));
 }
@@ -257,15 +257,15 @@ TEST_F(AuthorizationTest, AFileThatVanishesLeavesWhatWas) {
   const std::string bearer = std::string("Bearer ") + kOurToken;
   ASSERT_TRUE(access->are_tls_files_valid());
   std::filesystem::remove(config.tls_client_ca);
-  EXPECT_TRUE(Eventually([&] { return !access->are_tls_files_valid(); }));
+  ASSERT_TRUE(Eventually([&] { return !access->are_tls_files_valid(); }));
   EXPECT_TRUE(access->is_token_file_valid());
   EXPECT_EQ(access->tls_expiry_unix_s(), expiry);
   EXPECT_TRUE(access->wants_certificates());
   EXPECT_FALSE(access->Check({.authorization = bearer, .is_tls = true}).ok());
   File("ca", certificate_);
-  EXPECT_TRUE(Eventually([&] { return access->are_tls_files_valid(); }));
+  ASSERT_TRUE(Eventually([&] { return access->are_tls_files_valid(); }));
   std::filesystem::remove(config.tokens);
-  EXPECT_TRUE(Eventually([&] { return !access->is_token_file_valid(); }));
+  ASSERT_TRUE(Eventually([&] { return !access->is_token_file_valid(); }));
   EXPECT_TRUE(access->are_tls_files_valid());
   EXPECT_TRUE(access->Check({.authorization = bearer}).ok());
 }

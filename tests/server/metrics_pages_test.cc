@@ -144,6 +144,7 @@ TEST_F(MetricsPagesTest, EveryAnswerHasTheFieldsThatProtectIt) {
 TEST_F(MetricsPagesTest, ACompressedPageIsTheSame) {
   const std::string packed =
       BodyOf(Get("/metrics", "Accept-Encoding: gzip\r\n"));
+  EXPECT_THAT(packed, StartsWith("\x1f\x8b")) << "gzip's, not zlib's";
   google::protobuf::io::ArrayInputStream bytes(packed.data(),
                                                static_cast<int>(packed.size()));
   google::protobuf::io::GzipInputStream inflated(&bytes);

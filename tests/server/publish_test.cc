@@ -217,8 +217,8 @@ TEST_F(PublishTest, APartOfAStepNeedsAllThree) {
     const grpc::Status status = Publish(request);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     std::vector<std::string> names;
-    for (const auto& each :
-         DetailOf<google::rpc::BadRequest>(status).field_violations()) {
+    const auto detail = DetailOf<google::rpc::BadRequest>(status);
+    for (const auto& each : detail.field_violations()) {
       names.push_back(each.field());
     }
     return names;
@@ -254,7 +254,8 @@ TEST_F(PublishTest, ARefusalIsCountedAndLogged) {
   for (const char* field :
        {R"("level":"info")", R"("request_id":"the-id")", R"("run":"the-run")",
         R"("code":"INVALID_ARGUMENT")", R"("violations":2)",
-        R"("message":"sums.kept_tokens: )", R"("tokens":0)"}) {
+        R"("message":"2 violations: sums.kept_tokens: must be)",
+        R"("tokens":0)"}) {
     EXPECT_THAT(log, HasSubstr(field));
   }
 }
