@@ -358,7 +358,7 @@ TEST(Acceptor, AConnectionTooManyIsRefusedAndTheNextIsNot) {
     const FileDescriptor first = Connect(address);
     ASSERT_TRUE(Eventually([&] { return accepted.count() == 1; }));
     for (int i = 1; i <= 2; ++i) {
-      EXPECT_TRUE(IsEnded(Connect(address)));
+      ASSERT_TRUE(IsEnded(Connect(address)));
       EXPECT_EQ(acceptor->refused(), i);
     }
     EXPECT_EQ(acceptor->connections(), 1);

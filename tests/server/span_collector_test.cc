@@ -183,16 +183,15 @@ TEST_F(SpanCollectorTest, WhatACollectorRefusesIsLost) {
   const auto expect = [&](bool refuses, int64_t exported, int64_t dropped) {
     collector_.Refuse(refuses);
     exporter->Add(RecordOf(std::to_string(exported) + std::to_string(dropped)));
-    EXPECT_TRUE(Eventually([&] {
+    return Eventually([&] {
       return exporter->exported() == exported && exporter->dropped() == dropped;
-    })) << exporter->exported()
-        << " " << exporter->dropped();
+    });
   };
-  expect(true, 0, 1);
-  expect(true, 0, 2);
-  expect(false, 1, 2);
-  expect(true, 1, 3);
-  expect(false, 2, 3);
+  ASSERT_TRUE(expect(true, 0, 1));
+  ASSERT_TRUE(expect(true, 0, 2));
+  ASSERT_TRUE(expect(false, 1, 2));
+  ASSERT_TRUE(expect(true, 1, 3));
+  ASSERT_TRUE(expect(false, 2, 3));
   for (const auto& each : collector_.exports()) {
     EXPECT_EQ(each.request.resource_spans(0).scope_spans(0).spans_size(), 1);
   }
@@ -208,13 +207,13 @@ TEST_F(SpanCollectorTest, RejectedSpansAreAtMostThoseThatWereSent) {
   const auto expect = [&](int64_t rejected, int64_t exported, int64_t dropped) {
     collector_.Reject(rejected);
     exporter->Add(RecordOf("a"));
-    EXPECT_TRUE(Eventually([&] {
+    return Eventually([&] {
       return exporter->exported() == exported && exporter->dropped() == dropped;
-    })) << rejected;
+    });
   };
-  expect(100, 0, 1);
-  expect(-100, 1, 1);
-  expect(1, 1, 2);
+  ASSERT_TRUE(expect(100, 0, 1));
+  ASSERT_TRUE(expect(-100, 1, 1));
+  ASSERT_TRUE(expect(1, 1, 2));
   exporter.reset();
   EXPECT_EQ(lines_.str(), "") << "the collector is there";
 }
