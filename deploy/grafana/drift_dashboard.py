@@ -33,11 +33,14 @@ def mean(total: str, of: str = "drift_tokens_total", *, minus: str = "") -> str:
     return f"{above} / (sum by (run) ({terms}) > 0)"
 
 
-def effective_sample_size() -> str:
-    squared = f"clamp_min({rate('drift_weight_squared_sum_total')}, 1e-99)"
+def effective_sample_size(kept: str = "") -> str:
+    """Returns it of all tokens, or with "kept_" of those that rules left, as a share of all."""
+    squared = f"clamp_min({rate(f'drift_{kept}weight_squared_sum_total')}, 1e-99)"
+    tokens = f"rate(counterweight_drift_weighted_tokens_total{SELECTED}[{WINDOW}])"
+    if kept:
+        tokens += f" and {MATCH} counterweight_drift_{kept}weight_sum_total"
     return (
-        f"{rate('drift_weight_sum_total')} ^ 2 "
-        f"/ ({squared} * ({rate('drift_weighted_tokens_total')} > 0))"
+        f"{rate(f'drift_{kept}weight_sum_total')} ^ 2 / ({squared} * (sum by (run) ({tokens}) > 0))"
     )
 
 
@@ -187,8 +190,12 @@ WEIGHTS = Row(
     [
         Panel(
             "Effective sample size",
-            "The share of the tokens that is left, statistically, after weighting; 1 = on-policy.",
-            [Query(effective_sample_size(), "{{run}}")],
+            "The share of the tokens that is left, statistically, after weighting, and after the rules "
+            "too; 1 = on-policy.",
+            [
+                Query(effective_sample_size(), "{{run}}"),
+                Query(effective_sample_size("kept_"), "{{run}} kept"),
+            ],
             unit="percentunit",
             maximum=1,
         ),

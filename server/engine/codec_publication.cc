@@ -79,6 +79,9 @@ void WriteSums(const PublishedBatch& batch, v1::BatchSums* message) {
   if (batch.has_weight) {
     Write(kWeightNumbers, sums.weight, message->mutable_weight());
     Write(kWeightCounts, sums.weight, message->mutable_weight());
+    if (batch.has_kept_weight) {
+      Write(kKeptWeightNumbers, sums.weight, message->mutable_weight());
+    }
     if (sums.tokens > 0) {
       message->mutable_weight()->set_max(sums.weight.range.max);
     }
@@ -163,7 +166,10 @@ void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
   result->violations.Append(method.violations);
   if (!method.ok()) return;
   StepPart part = PartOf(request.labels().step(), method.value, sums.value);
-  if (BytesOf(part.publish(sums.value)) != BytesOf(result->value.batch)) {
+  PublishedBatch made = part.publish(sums.value);
+  made.has_kept_weight =
+      made.has_kept_weight && result->value.batch.has_kept_weight;
+  if (BytesOf(made) != BytesOf(result->value.batch)) {
     result->violations.push_back(
         {"partial_sums", "are not those of which `sums` are made"});
     return;
@@ -178,6 +184,7 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
                          const kernels::BatchSums& sums) {
   PublishedBatch batch;
   batch.has_weight = spec.weight.level != kernels::Level::kNone;
+  batch.has_kept_weight = batch.has_weight;
   batch.has_loss = spec.loss.surrogate != kernels::Surrogate::kNone;
   batch.has_kl_penalty =
       batch.has_loss && spec.loss.kl.estimator != kernels::KlEstimator::kNone;
@@ -192,6 +199,7 @@ PublishedBatch Published(const kernels::CorrectionSpec& spec,
             to.drift.sequence_histogram);
   if (batch.has_weight) {
     Copy(kWeightNumbers, sums.weight, &to.weight);
+    Copy(kKeptWeightNumbers, sums.weight, &to.weight);
     Copy(kWeightCounts, sums.weight, &to.weight);
     if (sums.tokens > 0) to.weight.range.max = sums.weight.range.max;
   }

@@ -98,6 +98,13 @@ inline constexpr NumberField<kernels::WeightSums, PublishedSums::Weight>
         {"excess_squared", &kernels::WeightSums::excess_squared,
          &PublishedSums::Weight::excess_squared, Range::kAtLeast0},
 };
+inline constexpr NumberField<kernels::WeightSums, PublishedSums::Weight>
+    kKeptWeightNumbers[] = {
+        {"kept_weight", &kernels::WeightSums::kept_weight,
+         &PublishedSums::Weight::kept_weight, Range::kAtLeast0},
+        {"kept_weight_squared", &kernels::WeightSums::kept_weight_squared,
+         &PublishedSums::Weight::kept_weight_squared, Range::kAtLeast0},
+};
 inline constexpr CountField<kernels::WeightSums, PublishedSums::Weight>
     kWeightCounts[] = {
         {"tokens_outside", &kernels::WeightSums::tokens_outside,
@@ -188,6 +195,7 @@ constexpr bool HasAll(size_t rows, size_t others) {
 static_assert(HasAll<PublishedSums::Drift>(
     std::size(kDriftNumbers), 2 * (kernels::kNumHistogramEdges + 1)));
 static_assert(HasAll<PublishedSums::Weight>(std::size(kWeightNumbers) +
+                                                std::size(kKeptWeightNumbers) +
                                                 std::size(kWeightCounts),
                                             1));
 static_assert(HasAll<PublishedSums::Loss>(std::size(kLossNumbers) +

@@ -79,6 +79,14 @@ void SumsReader::ReadCounts(const v1::BatchSums& message) {
 void SumsReader::ReadWeight(const v1::WeightSums& message) {
   Read(kWeightNumbers, message, "weight.", &sums_.weight);
   Read(kWeightCounts, message, "weight.", &sums_.weight);
+  batch_.has_kept_weight = message.has_kept_weight();
+  if (message.has_kept_weight() != message.has_kept_weight_squared()) {
+    Fail(message.has_kept_weight() ? "weight.kept_weight_squared"
+                                   : "weight.kept_weight",
+         "is required beside the other one");
+  } else if (batch_.has_kept_weight) {
+    Read(kKeptWeightNumbers, message, "weight.", &sums_.weight);
+  }
   if (sums_.tokens == 0) return;
   if (message.has_max()) {
     CheckNumber("weight.max", message.max(), Range::kAtLeast0);

@@ -17,6 +17,7 @@ namespace counterweight::server {
 // for a batch that the server corrected and for one that a client did.
 struct PublishedBatch {
   bool has_weight = false;
+  bool has_kept_weight = false;
   bool has_loss = false;
   bool has_kl_penalty = false;
   // Parallel to sums.rules; as many as the method has rules.

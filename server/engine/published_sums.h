@@ -30,6 +30,7 @@ struct PublishedSums {
     double weight_squared;
     double excess;
     double excess_squared;
+    double kept_weight, kept_weight_squared;
     struct {
       double max;
     } range;

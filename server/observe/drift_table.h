@@ -111,6 +111,9 @@ inline constexpr MetricRow kRunTable[] = {
 struct RunDrift : kernels::DriftMeans, kernels::LossSummary {
   double policy_version;
   double step, step_parts, step_tokens;
+  // (sum w)^2 / (n sum w^2), sums over tokens that no rule dropped or zeroed, n
+  // of all.
+  double kept_effective_sample_size;
   double kept_tokens;  // fraction in the keep mask
   double outside;      // fraction with raw weight outside the bounds
   // As in kernels::LossSums, but loss_kl is a mean over the KL's tokens.
@@ -121,6 +124,7 @@ struct RunDrift : kernels::DriftMeans, kernels::LossSummary {
 enum class Needs {
   kTokens,
   kWeight,
+  kKeptWeight,
   kLoss,
   kKlPenalty,
   kPolicyVersion,
@@ -202,6 +206,20 @@ inline constexpr RunSum kRunSums[] = {
        return Finite(sums.weight.weight_squared);
      },
      Needs::kWeight},
+    {CounterRow("counterweight_drift_kept_weight_sum_total",
+                "Sum of the importance weights of this run's tokens that no "
+                "rule dropped or zeroed.",
+                "run"),
+     [](const PublishedSums& sums) { return Finite(sums.weight.kept_weight); },
+     Needs::kKeptWeight},
+    {CounterRow("counterweight_drift_kept_weight_squared_sum_total",
+                "Sum of the squared importance weights of this run's tokens "
+                "that no rule dropped or zeroed.",
+                "run"),
+     [](const PublishedSums& sums) {
+       return Finite(sums.weight.kept_weight_squared);
+     },
+     Needs::kKeptWeight},
     {CounterRow("counterweight_drift_weight_high_tokens_total",
                 "Tokens of this run with a weight above the upper bound.",
                 "run"),
@@ -351,6 +369,12 @@ inline constexpr DriftGauge kDriftGauges[] = {
               "tokens: (mean w)^2 / mean(w^2) of the importance weights w.",
               "run"),
      &RunDrift::effective_sample_size, Needs::kWeight},
+    {GaugeRow("counterweight_drift_kept_effective_sample_size_ratio",
+              "Effective sample size of the last batch's tokens that no rule "
+              "dropped or zeroed, as a share of all its tokens n: (sum w)^2 / "
+              "(n sum w^2) of their importance weights w.",
+              "run"),
+     &RunDrift::kept_effective_sample_size, Needs::kKeptWeight},
     {GaugeRow("counterweight_drift_weight_mean",
               "Mean importance weight of the last batch.", "run"),
      &RunDrift::weight_mean, Needs::kWeight},

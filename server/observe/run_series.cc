@@ -90,6 +90,8 @@ std::optional<RunDrift> Measure(const ShownBatch& shown) {
   drift.kept_tokens =
       static_cast<double>(sums.kept_tokens) / static_cast<double>(sums.tokens);
   drift.outside = drift.clipped_high + drift.clipped_low;
+  drift.kept_effective_sample_size = kernels::SampleShare(
+      sums.weight.kept_weight, sums.weight.kept_weight_squared, sums.tokens);
   drift.loss = sums.loss.total;
   drift.policy_loss = sums.loss.policy;
   drift.kl_penalty = sums.loss.kl_penalty;
@@ -103,6 +105,8 @@ bool IsMeasured(Needs needs, const ShownBatch& shown) {
       return true;
     case Needs::kWeight:
       return shown.batch->has_weight;
+    case Needs::kKeptWeight:
+      return shown.batch->has_kept_weight;
     case Needs::kLoss:
       return shown.batch->has_loss;
     case Needs::kKlPenalty:

@@ -257,6 +257,11 @@ def test_a_run_that_learns_from_few_tokens_is_coloured_and_named(
             "return document.getElementById('advice').checkVisibility() ? "
             "document.getElementById('advice').textContent : ''"
         ).startswith("The rules dropped 100.0 %" if run == "narrow" else "")
+    tile = "#tiles [data-metric=counterweight_drift_kept_effective_sample_size_ratio]"
+    for run, result in (("narrow", dropped), ("calm", calm)):
+        choose(browser, run)
+        shown = browser.run("return document.querySelector(arguments[0]).dataset.value", tile)
+        assert float(shown) == result.metrics["kept_effective_sample_size"]
     # An axis of shares ends at none and all.
     axis = "[data-curve=counterweight_drift_kept_token_ratio] text"
     for run, ends in (("narrow", ("0.00 %", "1.00 %")), ("calm", ("98.0 %", "100.0 %"))):

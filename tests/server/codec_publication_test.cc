@@ -130,7 +130,7 @@ TEST(Publication, EveryWrongNumberIsNamed) {
         }
         message->CopyFrom(*before);
       });
-  EXPECT_EQ(fields, 45);
+  EXPECT_EQ(fields, 47);
   EXPECT_THAT(FieldsOf(ReadLimited(request).violations), IsEmpty());
 }
 
@@ -167,6 +167,7 @@ TEST(Publication, NumbersHaveTheirRanges) {
                   "sums.drift.k2", "sums.drift.k3", "sums.drift.excess_squared",
                   "sums.weight.weight", "sums.weight.weight_squared",
                   "sums.weight.excess_squared", "sums.weight.max",
+                  "sums.weight.kept_weight", "sums.weight.kept_weight_squared",
                   "sums.staleness.staleness", "sums.staleness.buckets[0].k3"));
   EXPECT_THAT(NumbersThatRefuse(kInfinity),
               UnorderedElementsAre(
@@ -183,6 +184,7 @@ TEST(Publication, NumbersHaveTheirRanges) {
           "sums.drift.chi2_sequence", "sums.weight.weight",
           "sums.weight.weight_squared", "sums.weight.excess",
           "sums.weight.excess_squared", "sums.weight.max",
+          "sums.weight.kept_weight", "sums.weight.kept_weight_squared",
           "sums.staleness.staleness", "sums.staleness.buckets[0].log_ratio",
           "sums.staleness.buckets[0].k3"));
 }
@@ -222,6 +224,7 @@ TEST(Publication, PublishedIsWhatTheMessageCarries) {
             std::end(from.drift.sequence_histogram),
             sums.drift.sequence_histogram);
   CopyBack(kWeightNumbers, from.weight, &sums.weight);
+  CopyBack(kKeptWeightNumbers, from.weight, &sums.weight);
   CopyBack(kWeightCounts, from.weight, &sums.weight);
   sums.weight.range.max = from.weight.range.max;
   CopyBack(kLossNumbers, from.loss, &sums.loss);
@@ -258,6 +261,24 @@ TEST(Publication, PartsThatTheMethodLacksAreAbsent) {
   EXPECT_FALSE(written.sums().has_loss());
   EXPECT_FALSE(written.sums().has_staleness());
   EXPECT_TRUE(ReadLimited(written).ok());
+}
+
+// As of a library that did not measure them.
+TEST(Publication, SumsOfKeptWeightsAreBothThereOrAbsent) {
+  v1::PublishRequest request = FullPublication();
+  v1::WeightSums& weight = *request.mutable_sums()->mutable_weight();
+  weight.clear_kept_weight();
+  EXPECT_THAT(FieldsOf(ReadLimited(request).violations),
+              ElementsAre("sums.weight.kept_weight"));
+  weight.clear_kept_weight_squared();
+  const Result<Publication> read = ReadLimited(request);
+  ASSERT_TRUE(read.ok());
+  EXPECT_TRUE(read.value.batch.has_weight);
+  EXPECT_FALSE(read.value.batch.has_kept_weight);
+  EXPECT_EQ(WritePublication(read.value).DebugString(), request.DebugString());
+  weight.set_kept_weight(1);
+  EXPECT_THAT(FieldsOf(ReadLimited(request).violations),
+              ElementsAre("sums.weight.kept_weight_squared"));
 }
 
 TEST(Publication, PolicyVersion0IsNoneTheLess) {

@@ -62,6 +62,8 @@ TEST_F(DriftSeriesTest, WeightsAreShownAsTheNativeMetricsDo) {
   sums.weight.weight_squared = 4.25;
   sums.weight.excess = 0.5;
   sums.weight.excess_squared = 1.25;
+  sums.weight.kept_weight = 0.5;
+  sums.weight.kept_weight_squared = 0.25;
   sums.weight.range = {0.5, 2};
   sums.weight.tokens_high = 1;
   sums.weight.tokens_outside = 2;
@@ -72,6 +74,8 @@ TEST_F(DriftSeriesTest, WeightsAreShownAsTheNativeMetricsDo) {
   EXPECT_DOUBLE_EQ(
       Value("counterweight_drift_effective_sample_size_ratio", "r"),
       1.25 * 1.25 / 2.125);
+  EXPECT_DOUBLE_EQ(
+      Value("counterweight_drift_kept_effective_sample_size_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_high_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_low_ratio", "r"), 0.5);
   EXPECT_DOUBLE_EQ(Value("counterweight_drift_weight_outside_ratio", "r"), 1);

@@ -31,6 +31,8 @@ TEST_F(DriftSeriesTest, SumsAddUp) {
   sums.drift.ppl_ratio_excess = -0.25;
   sums.weight.weight = 1.5;
   sums.weight.weight_squared = 1.25;
+  sums.weight.kept_weight = 1;
+  sums.weight.kept_weight_squared = 0.75;
   sums.weight.tokens_high = 1;
   sums.weight.tokens_outside = 2;
   sums.loss.clipped = 1;
@@ -65,6 +67,8 @@ TEST_F(DriftSeriesTest, SumsAddUp) {
       {"drift_weighted_tokens", 4},
       {"drift_weight_sum", 3},
       {"drift_weight_squared_sum", 2.5},
+      {"drift_kept_weight_sum", 2},
+      {"drift_kept_weight_squared_sum", 1.5},
       {"drift_weight_high_tokens", 2},
       {"drift_weight_outside_tokens", 4},
       {"loss_tokens", 4},

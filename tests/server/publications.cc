@@ -30,6 +30,8 @@ void AddWeightSums(v1::WeightSums* weight) {
   weight->set_max(2);
   weight->set_tokens_high(5);
   weight->set_tokens_outside(8);
+  weight->set_kept_weight(96);
+  weight->set_kept_weight_squared(98.5);
 }
 
 void AddLossSums(v1::LossSums* loss) {

@@ -381,8 +381,13 @@ type WeightSums struct {
 	TokensHigh int64 `protobuf:"varint,6,opt,name=tokens_high,json=tokensHigh,proto3" json:"tokens_high,omitempty"`
 	// Tokens whose weight was outside the bounds, at most `tokens`.
 	TokensOutside int64 `protobuf:"varint,7,opt,name=tokens_outside,json=tokensOutside,proto3" json:"tokens_outside,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Sum of w over the tokens that no rule dropped or zeroed; >= 0, +infinity
+	// included. Absent, as kept_weight_squared then has to be: not measured.
+	KeptWeight *float64 `protobuf:"fixed64,8,opt,name=kept_weight,json=keptWeight,proto3,oneof" json:"kept_weight,omitempty"`
+	// Sum of w^2 over the same tokens; >= 0, +infinity included.
+	KeptWeightSquared *float64 `protobuf:"fixed64,9,opt,name=kept_weight_squared,json=keptWeightSquared,proto3,oneof" json:"kept_weight_squared,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *WeightSums) Reset() {
@@ -460,6 +465,20 @@ func (x *WeightSums) GetTokensHigh() int64 {
 func (x *WeightSums) GetTokensOutside() int64 {
 	if x != nil {
 		return x.TokensOutside
+	}
+	return 0
+}
+
+func (x *WeightSums) GetKeptWeight() float64 {
+	if x != nil && x.KeptWeight != nil {
+		return *x.KeptWeight
+	}
+	return 0
+}
+
+func (x *WeightSums) GetKeptWeightSquared() float64 {
+	if x != nil && x.KeptWeightSquared != nil {
+		return *x.KeptWeightSquared
 	}
 	return 0
 }
@@ -904,7 +923,7 @@ const file_counterweight_v1_sums_proto_rawDesc = "" +
 	"\rchi2_sequence\x18\b \x01(\x01R\fchi2Sequence\x12'\n" +
 	"\x0ftoken_histogram\x18\t \x03(\x03R\x0etokenHistogram\x12-\n" +
 	"\x12sequence_histogram\x18\n" +
-	" \x03(\x03R\x11sequenceHistogram\"\xf1\x01\n" +
+	" \x03(\x03R\x11sequenceHistogram\"\xf4\x02\n" +
 	"\n" +
 	"WeightSums\x12\x16\n" +
 	"\x06weight\x18\x01 \x01(\x01R\x06weight\x12%\n" +
@@ -914,8 +933,13 @@ const file_counterweight_v1_sums_proto_rawDesc = "" +
 	"\x03max\x18\x05 \x01(\x01H\x00R\x03max\x88\x01\x01\x12\x1f\n" +
 	"\vtokens_high\x18\x06 \x01(\x03R\n" +
 	"tokensHigh\x12%\n" +
-	"\x0etokens_outside\x18\a \x01(\x03R\rtokensOutsideB\x06\n" +
-	"\x04_max\"\xeb\x02\n" +
+	"\x0etokens_outside\x18\a \x01(\x03R\rtokensOutside\x12$\n" +
+	"\vkept_weight\x18\b \x01(\x01H\x01R\n" +
+	"keptWeight\x88\x01\x01\x123\n" +
+	"\x13kept_weight_squared\x18\t \x01(\x01H\x02R\x11keptWeightSquared\x88\x01\x01B\x06\n" +
+	"\x04_maxB\x0e\n" +
+	"\f_kept_weightB\x16\n" +
+	"\x14_kept_weight_squared\"\xeb\x02\n" +
 	"\bLossSums\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x01R\x05total\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\x01R\x06policy\x12$\n" +

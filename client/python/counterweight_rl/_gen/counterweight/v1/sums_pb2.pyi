@@ -64,7 +64,7 @@ class DriftSums(_message.Message):
     def __init__(self, log_ratio: _Optional[float] = ..., k2: _Optional[float] = ..., k3: _Optional[float] = ..., excess: _Optional[float] = ..., excess_squared: _Optional[float] = ..., log_ppl_difference: _Optional[float] = ..., ppl_ratio_excess: _Optional[float] = ..., chi2_sequence: _Optional[float] = ..., token_histogram: _Optional[_Iterable[int]] = ..., sequence_histogram: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WeightSums(_message.Message):
-    __slots__ = ("weight", "weight_squared", "excess", "excess_squared", "max", "tokens_high", "tokens_outside")
+    __slots__ = ("weight", "weight_squared", "excess", "excess_squared", "max", "tokens_high", "tokens_outside", "kept_weight", "kept_weight_squared")
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_SQUARED_FIELD_NUMBER: _ClassVar[int]
     EXCESS_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,8 @@ class WeightSums(_message.Message):
     MAX_FIELD_NUMBER: _ClassVar[int]
     TOKENS_HIGH_FIELD_NUMBER: _ClassVar[int]
     TOKENS_OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    KEPT_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    KEPT_WEIGHT_SQUARED_FIELD_NUMBER: _ClassVar[int]
     weight: float
     weight_squared: float
     excess: float
@@ -79,7 +81,9 @@ class WeightSums(_message.Message):
     max: float
     tokens_high: int
     tokens_outside: int
-    def __init__(self, weight: _Optional[float] = ..., weight_squared: _Optional[float] = ..., excess: _Optional[float] = ..., excess_squared: _Optional[float] = ..., max: _Optional[float] = ..., tokens_high: _Optional[int] = ..., tokens_outside: _Optional[int] = ...) -> None: ...
+    kept_weight: float
+    kept_weight_squared: float
+    def __init__(self, weight: _Optional[float] = ..., weight_squared: _Optional[float] = ..., excess: _Optional[float] = ..., excess_squared: _Optional[float] = ..., max: _Optional[float] = ..., tokens_high: _Optional[int] = ..., tokens_outside: _Optional[int] = ..., kept_weight: _Optional[float] = ..., kept_weight_squared: _Optional[float] = ...) -> None: ...
 
 class LossSums(_message.Message):
     __slots__ = ("total", "policy", "log_ratio_kept", "gradient_squared", "slope", "slope_clipped", "slope_rejected", "clipped", "high", "low", "kl_penalty")
