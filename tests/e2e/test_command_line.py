@@ -260,13 +260,18 @@ def test_compare(local: cw.Client, tmp_path: pathlib.Path) -> None:
         assert row["dropped_sequences"] == 1 - result.metrics["kept_sequence_fraction"]
         zero = np.count_nonzero((result.weights == 0) & (result.keep_mask == 1))
         assert row["zero_weights"] == zero / tokens
-        for name in ("effective_sample_size", "kl", "k3"):
+        for name in ("effective_sample_size", "kept_effective_sample_size", "kl", "k3"):
             assert row[name] == result.metrics[name]
     # The rules of the last two drop, icepop's bound makes weights 0, token_tis does neither.
     assert [row["dropped_tokens"] > 0 for row in rows] == [False, False, True, True]
     assert [row["zero_weights"] > 0 for row in rows] == [False, True, False, False]
     table = done("compare", file, "--methods", ",".join(names))
+    for row in rows[:2]:
+        assert row["kept_effective_sample_size"] == row["effective_sample_size"]
+    for row in rows[2:]:
+        assert row["kept_effective_sample_size"] <= 1 - row["dropped_tokens"]
     assert all(f"{100 * row['effective_sample_size']:#.3g} %" in table for row in rows)
+    assert f"{100 * rows[3]['kept_effective_sample_size']:#.3g} %" in table
 
 
 def test_compare_with_parameters(local: cw.Client, tmp_path: pathlib.Path) -> None:

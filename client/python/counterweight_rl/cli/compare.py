@@ -38,6 +38,7 @@ class Outcome:
         truncated_weights: Share of the tokens whose weight is moved to its upper bound.
         zero_weights: Share of the tokens that stay with a weight of 0.
         effective_sample_size: See kernels/README.md.
+        kept_effective_sample_size: The same.
         kl: k1 over the batch, nats per token.
         k3: The same.
         weights: Of the tokens that stay; None if the method has none.
@@ -50,6 +51,7 @@ class Outcome:
     truncated_weights: float
     zero_weights: float
     effective_sample_size: float
+    kept_effective_sample_size: float
     kl: float
     k3: float
     weights: Any
@@ -89,6 +91,7 @@ def outcome(method: str, batch: BatchFile, result: Any) -> Outcome:
         truncated_weights=metrics.get("weight_clipped_high_fraction", 0.0),
         zero_weights=0.0 if weights is None else int((weights == 0).sum()) / tokens,
         effective_sample_size=metrics.get("effective_sample_size", math.nan),
+        kept_effective_sample_size=metrics.get("kept_effective_sample_size", math.nan),
         kl=metrics.get("kl", math.nan),
         k3=metrics.get("k3", math.nan),
         weights=weights,
@@ -107,6 +110,7 @@ def show(where: Console, title: str, outcomes: Sequence[Outcome]) -> None:
         "weights\nat bound",
         "weights\nof 0",
         "ESS",
+        "kept\nESS",
     )
     rows = [
         (
@@ -119,6 +123,7 @@ def show(where: Console, title: str, outcomes: Sequence[Outcome]) -> None:
                     each.truncated_weights,
                     each.zero_weights,
                     each.effective_sample_size,
+                    each.kept_effective_sample_size,
                 ),
             ),
         )
@@ -179,8 +184,13 @@ def draw(path: pathlib.Path, title: str, outcomes: Sequence[Outcome]) -> None:
     shares.set_title("taken out of the loss, %", loc="left", fontsize=10)
     shares.set_xlim(0, 100)
     shares.legend(fontsize=8, frameon=False)
-    sizes.barh(places, [100 * each.effective_sample_size for each in outcomes], 0.6)
-    sizes.set_title("effective sample size, %", loc="left", fontsize=10)
+    of_all = [100 * each.effective_sample_size for each in outcomes]
+    of_kept = [100 * each.kept_effective_sample_size for each in outcomes]
+    sizes.barh(places, of_all, 0.6, color="tab:gray", alpha=0.35, label="of all tokens")
+    sizes.barh(places, of_kept, 0.35, label="of kept tokens")
+    below = (0.0, -0.08)
+    sizes.legend(fontsize=8, frameon=False, ncols=2, loc="upper left", bbox_to_anchor=below)
+    sizes.set_title("effective sample size, % of all tokens", loc="left", fontsize=10)
     sizes.set_xlim(0, 100)
     for axes in (shares, sizes):
         axes.set_yticks(places, names, fontsize=8)

@@ -32,6 +32,7 @@ _DRIFT = (
     ("weight_zero_fraction", "weights that are 0", True),
     ("kept_token_fraction", "tokens kept", True),
     ("kept_sequence_fraction", "sequences kept", True),
+    ("kept_effective_sample_size", "kept effective sample size", True),
 )
 
 
