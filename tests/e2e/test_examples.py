@@ -1,0 +1,59 @@
+"""The examples of each client run, and the loop learns only after the correction."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from server_process import REPOSITORY, ServerProcess, binary
+
+CLIENT = REPOSITORY / "client"
+PYTHON = CLIENT / "python/examples/loop"
+BEFORE, AFTER = "expected reward 0.78\n", re.compile(r"expected reward 0\.9[789]\n")
+
+
+def printed(*command: str | pathlib.Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(CLIENT / "python")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_loop_in_python(local_library: None) -> None:
+    assert printed(sys.executable, PYTHON / "before.py") == BEFORE
+    assert AFTER.fullmatch(printed(sys.executable, PYTHON / "after.py"))
+
+
+@pytest.mark.server_only
+def test_the_loop_in_cpp(server: ServerProcess) -> None:
+    folder = binary().parent / "client/cpp"
+    assert printed(folder / "counterweight_example_before") == BEFORE
+    assert AFTER.fullmatch(printed(folder / "counterweight_example_after", server.address))
+    lines = printed(folder / "counterweight_example_correct", server.address).splitlines()
+    assert lines[0] == "1.1052 1"
+    assert "tokens 5" in lines
+
+
+def test_a_correction_changes_few_lines_of_the_loop() -> None:
+    """All of a loop but its first line is in both files, but for the line that takes the weights."""
+    before, after = [(PYTHON / name).read_text().splitlines() for name in ("before.py", "after.py")]
+    changes = list(difflib.ndiff(before[1:], after[1:]))
+    assert [line for line in changes if line.startswith("- ")] == ["-     weights = reward[tokens]"]
+    added = [line for line in changes if line.startswith("+ ") and line != "+ "]
+    assert len(added) <= 10
+    assert len(before) <= 30
+
+
+def test_the_index_has_each_example() -> None:
+    index = (CLIENT / "README.md").read_text().partition("\n## Examples\n")[2]
+    linked = {(CLIENT / name).resolve() for name in re.findall(r"\]\(([^)#]+)\)", index)}
+    assert all(path.exists() for path in linked)
+    mains = [*PYTHON.glob("*.py"), *CLIENT.glob("go/examples/**/main.go")]
+    mains += [*CLIENT.glob("go/cmd/*/example/*/main.go"), *CLIENT.glob("cpp/examples/*.cc")]
+    mains += [folder / "README.md" for folder in PYTHON.parent.iterdir() if folder != PYTHON]
+    assert linked == set(mains)
