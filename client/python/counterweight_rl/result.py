@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.summary import summarize
+
+# None in answers to requests without this output. The caller knows the request, so that type
+# checkers require no test for None.
+MaybeNone: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -133,12 +137,12 @@ class Result(Generic[ArrayT]):
             ``partial_sums``.
     """
 
-    weights: ArrayT | None
-    keep_mask: ArrayT | None
-    token_reasons: ArrayT | None
-    sequence_reasons: ArrayT | None
+    weights: ArrayT | MaybeNone
+    keep_mask: ArrayT | MaybeNone
+    token_reasons: ArrayT | MaybeNone
+    sequence_reasons: ArrayT | MaybeNone
     loss: float | None
-    gradient: ArrayT | None
+    gradient: ArrayT | MaybeNone
     metrics: dict[str, float]
     rules: tuple[RuleSummary, ...]
     non_finite_tokens: int
@@ -147,8 +151,8 @@ class Result(Generic[ArrayT]):
     numerics_version: int
     backend: str
     timing: Timing
-    staleness: Staleness | None = None
-    sums: PartialSums | None = None
+    staleness: Staleness | MaybeNone = None
+    sums: PartialSums | MaybeNone = None
 
     def __getattr__(self, name: str) -> Any:
         """Makes an attribute that an answer's reader left for later."""
