@@ -32,6 +32,8 @@ constexpr std::string_view kIntroduction =
 
 # Methods
 
+[CHOOSING.md](CHOOSING.md) has a table of cases with a method, start values and the metric to watch.
+
 What `Preset.name` takes on the wire and `method=` in the clients; `ListMethods` and `client.list_methods()` answer the
 same. A method's parameters may be set one by one, a preset may also bring a `policy_loss` or a `kl_penalty`. Anything
 between these methods is a `CorrectionConfig`.
