@@ -37,8 +37,8 @@ enum TokenColumn : int {
   kColumnWeightSquared,
   kColumnWeightExcess,
   kColumnWeightExcessSquared,
-  // Of tokens that no rule dropped or zeroed. Sequence levels: their number,
-  // until add_weight() settles both.
+  // The same of tokens that no rule dropped or zeroed. Sequence levels: their
+  // number, until add_weight() settles both.
   kColumnKeptWeight,
   kColumnKeptWeightSquared,
   kColumnRawExcess,  // u of the clamped l of the weight's source

@@ -112,7 +112,7 @@ inline constexpr ColumnInfo kTokenColumnRows[] = {
      COUNTERWEIGHT_FIELD(weight.excess)},
     {kColumnWeightExcessSquared, Adds::kBlocks, kNeedMetrics, kAnyTokenWeights,
      COUNTERWEIGHT_FIELD(weight.excess_squared)},
-    // Of weights by row, the walk counts tokens here.
+    // Where weights are by row, the walk counts tokens.
     {kColumnKeptWeight, Adds::kExact, kNeedMetrics | kNeedTokenHits,
      kAnyTokenWeights | kNeedZeroing, COUNTERWEIGHT_FIELD(weight.kept_weight)},
     {kColumnKeptWeightSquared, Adds::kExact, kNeedMetrics | kNeedTokenHits,
