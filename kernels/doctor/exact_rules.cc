@@ -1,4 +1,4 @@
-// What counts prove about one stream, or about two that are equal.
+// Facts that counts prove about one stream, or about two that are equal.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -29,24 +29,43 @@ struct Shares {
   int64_t same_by_place[2] = {};
 };
 
+// Loops without branches, which the compiler vectorizes.
+void CountValues(const float* x, int64_t n, Shares* shares) {
+  int32_t zero = 0, unit = 0, bf16 = 0, fp16 = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t nonzero = x[i] != 0.0f;
+    zero += 1 - nonzero;
+    unit += (x[i] > 0.0f) & (x[i] <= 1.000001f);
+    bf16 += nonzero & ((bits_of(x[i]) & 0xffffu) == 0);
+    fp16 += nonzero & ((bits_of(x[i]) & 0x1fffu) == 0);
+  }
+  shares->zero = zero;
+  shares->unit = unit;
+  shares->bf16 = bf16;
+  shares->fp16 = fp16;
+}
+
+// Neighbours of one row; `begin` is the first right one.
+void CountPairs(const float* x, int64_t begin, int64_t end, int place,
+                Shares* shares) {
+  int32_t nonzero = 0, same = 0;
+  for (int64_t i = begin; i < end; i += 2) {
+    const int32_t is_nonzero = x[i] != 0.0f;
+    nonzero += is_nonzero;
+    same += is_nonzero & (x[i] == x[i - 1]);
+  }
+  shares->by_place[place] += nonzero;
+  shares->same_by_place[place] += same;
+  shares->same += same;
+}
+
 Shares CountShares(const Sample& sample, const float* x) {
   Shares shares;
+  CountValues(x, sample.tokens, &shares);
   for (const SampledRow& row : sample.rows) {
-    for (int64_t i = row.begin; i < row.end; ++i) {
-      const bool is_zero = x[i] == 0.0f;
-      shares.zero += is_zero;
-      shares.unit += x[i] > 0.0f && x[i] <= 1.000001f;
-      shares.bf16 += !is_zero && (bits_of(x[i]) & 0xffffu) == 0;
-      shares.fp16 += !is_zero && (bits_of(x[i]) & 0x1fffu) == 0;
-      if (i == row.begin) continue;
-      ++shares.pairs;
-      if (is_zero) continue;
-      const int64_t place = (i - row.begin) % 2;
-      const bool same = x[i] == x[i - 1];
-      shares.same += same;
-      ++shares.by_place[place];
-      shares.same_by_place[place] += same;
-    }
+    CountPairs(x, row.begin + 1, row.end, 1, &shares);
+    CountPairs(x, row.begin + 2, row.end, 0, &shares);
+    shares.pairs += row.size() - 1;
   }
   return shares;
 }
@@ -84,18 +103,19 @@ bool FitsAsProbabilities(const Examination& e, int stream) {
 void SignRules(Examination* e, int stream, const Shares& shares) {
   const StreamCounts& counts = e->counts.streams[stream];
   const int64_t n = e->counts.tokens;
-  const int64_t below_zero = n - counts.zero - counts.above_zero;
+  const bool has_negative = counts.smallest < 0.0f;
   const Stream name = e->stream(stream);
   const bool is_unit = shares.unit + shares.zero == e->n() &&
                        2 * shares.unit >= e->n() && counts.largest > 0.2f;
-  if (below_zero == 0 && is_unit && n >= 8) {
+  if (!has_negative && is_unit && n >= 8) {
     const bool logs = FitsAsProbabilities(*e, stream);
     Finding& finding =
         e->Add(logs ? Name::kProbabilities : Name::kWrongSign, 1.0, name);
     finding.evidence = {{"largest", double{counts.largest}}};
     e->SetExample(0, &finding);
     e->is_named[stream] = true;
-  } else if (below_zero == 0 && n >= 4 && Share(counts.positive, n) >= 0.3) {
+  } else if (!has_negative && n >= 4 &&
+             Share(e->CountPositive(stream), n) >= 0.3) {
     e->SetExample(0, &e->Add(Name::kWrongSign, 1.0, name));
     e->is_named[stream] = true;
   }
@@ -103,12 +123,13 @@ void SignRules(Examination* e, int stream, const Shares& shares) {
 
 void PositiveRule(Examination* e, int stream) {
   const StreamCounts& counts = e->counts.streams[stream];
-  if (counts.positive == 0 || e->is_named[stream]) return;
+  if (!(counts.largest > kPositive) || e->is_named[stream]) return;
   Finding& finding = e->Add(Name::kPositiveLogProbs, 1.0, e->stream(stream));
-  finding.evidence = {{"tokens", static_cast<double>(counts.positive)},
+  finding.evidence = {{"tokens", static_cast<double>(e->CountPositive(stream))},
                       {"largest", double{counts.largest}}};
   const float* const x = e->sample.values(stream);
-  e->SetExample(First(*e, [x](int64_t i) { return x[i] > 1e-3f; }), &finding);
+  e->SetExample(First(*e, [x](int64_t i) { return x[i] > kPositive; }),
+                &finding);
 }
 
 // Fillers other than 0, which ZeroRules() knows.
@@ -117,10 +138,10 @@ constexpr std::array<float, 7> kFillers = {-1.0f,    1.0f,  -100.0f, -1000.0f,
 
 void FillerRule(Examination* e, int stream) {
   const double least = std::max(2.0, 0.002 * static_cast<double>(e->n()));
-  if (e->is_named[stream] ||
-      static_cast<double>(e->counts.streams[stream].suspect) < least) {
-    return;
-  }
+  const StreamCounts& counts = e->counts.streams[stream];
+  const bool may_hold = counts.smallest < -99.0f || counts.largest >= 1.0f ||
+                        static_cast<double>(counts.minus_one) >= least;
+  if (e->is_named[stream] || !may_hold) return;
   const float* const x = e->sample.values(stream);
   const float* const y = e->sample.values(PartnerOf(stream));
   for (const float filler : kFillers) {

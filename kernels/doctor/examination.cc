@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/doctor/tensor_reader.h"
+#include "kernels/math/bits.h"
+
 namespace counterweight::kernels::doctor {
 
 double Capped(double x) { return std::min(std::fabs(x), 4.0); }
@@ -21,6 +24,26 @@ Stream Examination::stream(int index) const {
       break;
   }
   return Stream::kNone;
+}
+
+int64_t Examination::CountPositive(int index) const {
+  const int64_t total = batch.offsets[batch.num_sequences];
+  float values[kMostStreams][kMostCounted];
+  int64_t positive = 0;
+  for (int64_t begin = 0; begin < total; begin += kMostCounted) {
+    const int64_t piece = std::min(total - begin, kMostCounted);
+    for (int s = 0; s < streams.count; ++s) {
+      Read(streams.tensors[s], begin, piece, values[s]);
+    }
+    for (int64_t i = 0; i < piece; ++i) {
+      bool counts_here = batch.response_mask[begin + i] != 0;
+      for (int s = 0; s < streams.count; ++s) {
+        counts_here = counts_here && is_finite(values[s][i]);
+      }
+      positive += counts_here && values[index][i] > kPositive;
+    }
+  }
+  return positive;
 }
 
 bool Examination::pair_is_equal() const {

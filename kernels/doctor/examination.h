@@ -1,4 +1,4 @@
-// What the rules of one examination share.
+// The state that the rules of one examination share.
 #ifndef COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINATION_H_
 #define COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINATION_H_
 
@@ -44,6 +44,9 @@ class Names {
 };
 static_assert(kNumNames <= 64);
 
+// Log-probs up to it are 0 but for rounding.
+inline constexpr float kPositive = 1e-3f;
+
 // Faults of one stream or of its place that a repair or a count proves. They
 // explain what statistics would see.
 inline constexpr Names kRepaired = {Name::kShifted,     Name::kLog10,
@@ -58,7 +61,7 @@ struct Examination {
   Counts counts = {};
   Sample sample;
   RowFacts rows;
-  // Of streams 0 and 1, and of 1 and 2.
+  // Sums of streams 0 and 1, and of 1 and 2.
   double pair[kNumPairSums] = {};
   double later_pair[kNumPairSums] = {};
   // Streams that an exact fact names.
@@ -75,6 +78,8 @@ struct Examination {
   // Whether stream 0 is what sampled.
   bool has_rollout() const { return streams.roles[0] == InputRole::kRollout; }
   bool has_third() const { return streams.count == kMostStreams; }
+  // Tokens of the batch whose log-prob of a stream is above kPositive.
+  int64_t CountPositive(int index) const;
   // Streams 0 and 1 have equal bits.
   bool pair_is_equal() const;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "kernels/doctor/examination.h"
@@ -24,12 +23,18 @@ Streams FindStreams(const Batch& batch) {
   return streams;
 }
 
-// The integers over every token.
+// The tensor's own elements from `begin` on, if they are aligned floats.
+const float* InPlace(const TensorView& tensor, int64_t begin) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+  if (tensor.dtype != DType::kF32 || address % alignof(float) != 0) {
+    return nullptr;
+  }
+  return static_cast<const float*>(tensor.data) + begin;
+}
+
+// The facts over every token.
 Counts CountAll(const Batch& batch, const Streams& streams) {
   Counts counts = {};
-  for (StreamCounts& each : counts.streams) {
-    each.largest = -std::numeric_limits<float>::infinity();
-  }
   const Passes& passes = BestPasses();
   const int64_t total = batch.offsets[batch.num_sequences];
   alignas(64) float values[kMostStreams][kMostCounted];
@@ -39,13 +44,19 @@ Counts CountAll(const Batch& batch, const Streams& streams) {
     const int64_t n = std::min(total - begin, kMostCounted);
     const int64_t full = (n + kPassLanes - 1) / kPassLanes * kPassLanes;
     for (int s = 0; s < streams.count; ++s) {
+      pointers[s] = InPlace(streams.tensors[s], begin);
+      if (pointers[s] != nullptr && n == full) continue;
       Read(streams.tensors[s], begin, n, values[s]);
       std::fill(values[s] + n, values[s] + full, 0.0f);
       pointers[s] = values[s];
     }
-    std::copy_n(batch.response_mask + begin, n, mask);
-    std::fill(mask + n, mask + full, uint8_t{0});
-    passes.count(pointers, mask, full, &counts);
+    const uint8_t* of_positions = batch.response_mask + begin;
+    if (n < full) {
+      std::copy_n(of_positions, n, mask);
+      std::fill(mask + n, mask + full, uint8_t{0});
+      of_positions = mask;
+    }
+    passes.count(pointers, of_positions, full, &counts);
   }
   return counts;
 }

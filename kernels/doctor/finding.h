@@ -1,5 +1,5 @@
-// What the doctor finds: faults of a batch, each with a name, its two numbers,
-// an example, and the way out.
+// Faults of a batch, each with a name, its two numbers, an example, and the way
+// out.
 #ifndef COUNTERWEIGHT_KERNELS_DOCTOR_FINDING_H_
 #define COUNTERWEIGHT_KERNELS_DOCTOR_FINDING_H_
 
@@ -102,7 +102,7 @@ struct Description {
   Severity severity;
   // A clause for readers of the table.
   const char* meaning;
-  // What is found, with {stream}, {detail}, {observed}, {repaired} and names of
+  // The fault, with {stream}, {detail}, {observed}, {repaired} and names of
   // the evidence in braces.
   const char* sentence;
   const char* way_out;

@@ -16,22 +16,18 @@ inline constexpr int64_t kPassLanes = 16;
 // Positions of one call of count().
 inline constexpr int64_t kMostCounted = 4096;
 
-// Integers over the tokens of the mask whose log-probs are all finite.
+// Facts over the tokens of the mask whose log-probs are all finite.
 struct StreamCounts {
-  int64_t zero;  // 0 of either sign
-  int64_t above_zero;
-  int64_t positive;  // above 0.001
-  // 1, -1, or below -99.5: may be a filler.
-  int64_t suspect;
-  float largest;
+  int64_t zero;       // 0 of either sign
+  int64_t minus_one;  // -1, which may be a filler
+  float smallest;     // 0 if none is below
+  float largest;      // 0 if none is above
 };
 
 struct Counts {
   int64_t tokens;
   // Tokens of the mask with a log-prob that is NaN or infinite.
   int64_t non_finite;
-  // Outside the mask: finite values of the first stream other than 0.
-  int64_t sampled_outside;
   StreamCounts streams[kMostStreams];
   // Equal bits, zeros of both signs included: of streams 0 and 1, 1 and 2, 0
   // and 2.

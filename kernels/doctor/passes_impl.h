@@ -13,6 +13,22 @@
 namespace counterweight::kernels::doctor {
 inline namespace COUNTERWEIGHT_ISA {
 
+// kVecLanes bytes as integers. g++ 12 makes a loop, or a convertvector, of many
+// instructions.
+COUNTERWEIGHT_HD BitsVec bytes_of(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<BitsVec>(_mm512_maskz_cvtepu8_epi32(
+      0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+  return reinterpret_cast<BitsVec>(_mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  BitsVec values;
+  for (int lane = 0; lane < kVecLanes; ++lane) values[lane] = from[lane];
+  return values;
+#endif
+}
+
 COUNTERWEIGHT_HD Vec capped(Vec x) {
   const Vec size = x < 0.0f ? -x : x;
   return size < 4.0f ? size : splat(4.0f);
@@ -55,42 +71,35 @@ struct LaneTotals {
 template <int kStreams>
 void count_streams(const float* const* streams, const uint8_t* mask, int64_t n,
                    Counts* counts) {
-  // -1 where a condition holds, so sums are negative counts.
+  // -1 where a condition holds, so sums are negative counts. Values that are
+  // not counted are 0 and equal, which is subtracted.
   struct Lanes {
-    BitsVec tokens, non_finite, outside;
-    BitsVec zero[kStreams], above[kStreams], positive[kStreams],
-        suspect[kStreams], equal[kMostStreams];
-    Vec largest[kStreams];
+    BitsVec kept, valid;
+    BitsVec zero[kStreams], minus_one[kStreams], equal[kMostStreams];
+    Vec smallest[kStreams], largest[kStreams];
   } sums = {};
-  for (int s = 0; s < kStreams; ++s) sums.largest[s] = splat(-__builtin_inff());
   for (int64_t i = 0; i < n; i += kVecLanes) {
-    BitsVec kept;
-    for (int lane = 0; lane < kVecLanes; ++lane) kept[lane] = mask[i + lane];
-    kept = kept != 0;
+    const BitsVec kept = bytes_of(mask + i) != 0;
     Vec x[kStreams];
-    BitsVec finite = ~BitsVec{};
+    Vec no_number{};  // 0, or NaN
     for (int s = 0; s < kStreams; ++s) {
       x[s] = load<Vec>(streams[s] + i);
-      const BitsVec is_finite = (x[s] - x[s]) == 0.0f;
-      if (s == 0) sums.outside += ~kept & is_finite & (x[s] != 0.0f);
-      finite &= is_finite;
+      no_number += x[s] - x[s];
     }
-    const BitsVec valid = kept & finite;
-    sums.tokens += valid;
-    sums.non_finite += kept & ~finite;
+    const BitsVec valid = kept & (no_number == 0.0f);
+    sums.kept += kept;
+    sums.valid += valid;
     for (int s = 0; s < kStreams; ++s) {
-      sums.zero[s] += valid & (x[s] == 0.0f);
-      sums.above[s] += valid & (x[s] > 0.0f);
-      sums.positive[s] += valid & (x[s] > 1e-3f);
-      sums.suspect[s] +=
-          valid & ((x[s] < -99.5f) | (x[s] == -1.0f) | (x[s] == 1.0f));
-      const BitsVec larger = valid & (x[s] > sums.largest[s]);
-      sums.largest[s] = larger ? x[s] : sums.largest[s];
+      x[s] = reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x[s]) & valid);
+      sums.zero[s] += x[s] == 0.0f;
+      sums.minus_one[s] += x[s] == -1.0f;
+      sums.smallest[s] = x[s] < sums.smallest[s] ? x[s] : sums.smallest[s];
+      sums.largest[s] = x[s] > sums.largest[s] ? x[s] : sums.largest[s];
     }
-    sums.equal[0] += valid & (x[0] == x[1]);
+    sums.equal[0] += x[0] == x[1];
     if constexpr (kStreams == 3) {
-      sums.equal[1] += valid & (x[1] == x[2]);
-      sums.equal[2] += valid & (x[0] == x[2]);
+      sums.equal[1] += x[1] == x[2];
+      sums.equal[2] += x[0] == x[2];
     }
   }
   const auto total = [](BitsVec lanes) {
@@ -98,22 +107,22 @@ void count_streams(const float* const* streams, const uint8_t* mask, int64_t n,
     for (int lane = 0; lane < kVecLanes; ++lane) sum -= lanes[lane];
     return sum;
   };
-  counts->tokens += total(sums.tokens);
-  counts->non_finite += total(sums.non_finite);
-  counts->sampled_outside += total(sums.outside);
+  const int64_t valid = total(sums.valid);
+  counts->tokens += valid;
+  counts->non_finite += total(sums.kept) - valid;
   for (int s = 0; s < kStreams; ++s) {
     StreamCounts& into = counts->streams[s];
-    into.zero += total(sums.zero[s]);
-    into.above_zero += total(sums.above[s]);
-    into.positive += total(sums.positive[s]);
-    into.suspect += total(sums.suspect[s]);
+    into.zero += total(sums.zero[s]) - (n - valid);
+    into.minus_one += total(sums.minus_one[s]);
     for (int lane = 0; lane < kVecLanes; ++lane) {
-      const float x = sums.largest[s][lane];
-      if (x > into.largest) into.largest = x;
+      const float low = sums.smallest[s][lane], high = sums.largest[s][lane];
+      if (low < into.smallest) into.smallest = low;
+      if (high > into.largest) into.largest = high;
     }
   }
-  for (int s = 0; s < kMostStreams; ++s) {
-    counts->equal[s] += total(sums.equal[s]);
+  constexpr int kPairs = kStreams == 3 ? 3 : 1;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    counts->equal[pair] += total(sums.equal[pair]) - (n - valid);
   }
 }
 

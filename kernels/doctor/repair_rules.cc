@@ -6,6 +6,7 @@
 #include "kernels/doctor/examination.h"
 #include "kernels/doctor/tensor_reader.h"
 #include "kernels/math/bits.h"
+#include "kernels/math/exp.h"
 
 namespace counterweight::kernels::doctor {
 namespace {
@@ -74,14 +75,45 @@ bool HasSlope(const Examination& e, const Repair& repair) {
          static_cast<double>(missing) <= 0.03 * static_cast<double>(e.n());
 }
 
-// What is left must be below the drift by more than chance makes.
+double Logit(double x) {
+  const double z = x - log64(-expm1_64(std::min(x, -1e-30)));
+  return std::clamp(z, -12.0, 12.0);
+}
+
+// Whether a temperature explains the two streams better than a change of base:
+// tokens near 0 nats tell one from the other, of which T = 0.7 and base 2 have
+// nearly the same slope far from it.
+bool IsTemperature(const Examination& e, const Repair& repair) {
+  constexpr int64_t kEnough = 4096;
+  const double n = e.pair[kLogits];
+  if (n < 2.0) return false;
+  const double mean_x = e.pair[kLogitX] / n, mean_y = e.pair[kLogitY] / n;
+  const double slope =
+      std::sqrt((e.pair[kLogitYY] / n - mean_y * mean_y) /
+                std::max(e.pair[kLogitXX] / n - mean_x * mean_x, 1e-30));
+  const double base = repair.name == Name::kLog10 ? kLn10 : kLn2;
+  const double factor = repair.of_second ? 1.0 / base : base;
+  double by_base = 0.0, by_temperature = 0.0;
+  const float* const x = e.sample.values(0);
+  const float* const y = e.sample.values(1);
+  const int64_t stride = (e.n() + kEnough - 1) / kEnough;
+  for (int64_t i = 0; i < e.n(); i += stride) {
+    if (!(x[i] < 0.0f) || !(y[i] < 0.0f)) continue;
+    const double logit = Logit(double{y[i]});
+    by_base += Capped(logit - Logit(factor * double{x[i]}));
+    by_temperature += Capped(logit - slope * Logit(double{x[i]}));
+  }
+  return by_temperature < by_base;
+}
+
+// True if the drift falls by more than chance makes it fall.
 bool IsBeyondChance(const Trial& trial, int64_t n) {
   return trial.now - trial.repaired >
          2.4 / std::sqrt(static_cast<double>(n)) * trial.now;
 }
 
-// Of two streams that are shifted against each other, the one that is also
-// shifted against the third one: 0 or 1.
+// The one of two shifted streams that is shifted against the third one, too: 0
+// or 1.
 int ShiftedOne(const Examination& e) {
   if (!e.has_third()) return 0;
   const float* const c = e.sample.values(2);
@@ -118,11 +150,12 @@ void RepairRules(Examination* e) {
   const Repair& repair = *first.repair;
   const bool is_base =
       repair.name == Name::kLog10 || repair.name == Name::kLog2;
-  const bool is_allowed =
-      !is_base ||
-      (HasSlope(*e, repair) && (repair.name != Name::kLog2 || e->n() >= 200));
-  if (is_allowed && first.left() < repair.most_first && first.now > 0.02 &&
-      IsBeyondChance(first, e->n())) {
+  const auto is_allowed = [&] {
+    return !is_base || (HasSlope(*e, repair) && !IsTemperature(*e, repair) &&
+                        (repair.name != Name::kLog2 || e->n() >= 200));
+  };
+  if (first.left() < repair.most_first && first.now > 0.02 &&
+      IsBeyondChance(first, e->n()) && is_allowed()) {
     const bool is_shift = repair.name == Name::kShifted;
     const int stream = is_shift ? ShiftedOne(*e) : repair.of_second ? 1 : 0;
     const bool turn = is_shift && stream == 1;

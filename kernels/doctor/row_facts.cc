@@ -20,14 +20,13 @@ double Distance(const float* x, const float* y, int64_t i) {
   return std::min(std::fabs(double{y[i]} - double{x[i]}), 4.0);
 }
 
-// Zeros are missing numbers, which say nothing about the thread.
-double Lost(const float* x, const float* y, int64_t i) {
-  return x[i] == 0.0f || y[i] == 0.0f ? 0.0 : Distance(x, y, i);
-}
-
-Suffix SuffixOf(const float* x, const float* y, const SampledRow& row) {
+// One pass over a row. Zeros are missing numbers, which say nothing about where
+// it stops to fit.
+void FindSums(const float* x, const float* y, const SampledRow& row,
+              RowFact* fact, double* head_sum) {
   constexpr double kAllowed = 0.25;
-  Suffix suffix;
+  const int64_t third = std::max<int64_t>(row.size() / 3, 1);
+  Suffix& suffix = fact->suffix;
   double sum = 0.0, all = 0.0, least = 0.0, until = 0.0;
   for (int64_t i = row.begin; i < row.end; ++i) {
     if (sum < least) {
@@ -35,27 +34,38 @@ Suffix SuffixOf(const float* x, const float* y, const SampledRow& row) {
       until = all;
       suffix.at = i - row.begin;
     }
-    const double lost = Lost(x, y, i);
+    const double distance = Distance(x, y, i);
+    const bool is_missing = x[i] == 0.0f || y[i] == 0.0f;
+    const double lost = is_missing ? 0.0 : distance;
+    fact->drift += distance;
+    fact->log_prob += double{x[i]};
     sum += lost - kAllowed;
     all += lost;
+    if (i - row.begin + 1 == third) *head_sum += all;
   }
   suffix.gain = sum - least;
   suffix.before = until / static_cast<double>(std::max<int64_t>(suffix.at, 1));
   suffix.after = (all - until) / static_cast<double>(row.size() - suffix.at);
-  return suffix;
 }
 
-int64_t RunEdges(const float* x, const Sample& sample, const SampledRow& row) {
-  int64_t zeros = 0;
+int64_t EdgeZeros(const float* x, int64_t begin, int64_t end) {
+  const Edges edges = EdgesOf(x, begin, end);
+  return edges.is_empty ? end - begin : edges.head + edges.tail;
+}
+
+// Adds the zeros at the ends of the mask's runs in a row, of both streams.
+void AddRunEdges(const Sample& sample, const SampledRow& row, int64_t* zeros) {
+  const int64_t* const place = sample.place.data();
   int64_t begin = row.begin;
-  for (int64_t i = row.begin + 1; i <= row.end; ++i) {
-    const auto at = static_cast<size_t>(i);
-    if (i < row.end && sample.place[at] == sample.place[at - 1] + 1) continue;
-    const Edges edges = EdgesOf(x, begin, i);
-    zeros += edges.is_empty ? i - begin : edges.head + edges.tail;
-    begin = i;
+  while (begin < row.end) {
+    int64_t end = begin + 1;
+    // Most rows are one run.
+    if (place[row.end - 1] - place[begin] == row.end - 1 - begin) end = row.end;
+    while (end < row.end && place[end] == place[end - 1] + 1) ++end;
+    zeros[0] += EdgeZeros(sample.values(0), begin, end);
+    zeros[1] += EdgeZeros(sample.values(1), begin, end);
+    begin = end;
   }
-  return zeros;
 }
 
 }  // namespace
@@ -69,18 +79,11 @@ RowFacts FindRowFacts(const Sample& sample) {
   facts.rows.reserve(sample.rows.size());
   for (const SampledRow& row : sample.rows) {
     RowFact fact;
-    for (int64_t i = row.begin; i < row.end; ++i) {
-      fact.drift += Distance(x, y, i);
-      fact.log_prob += double{x[i]};
-    }
-    const int64_t third = std::max<int64_t>(row.size() / 3, 1);
-    for (int64_t i = 0; i < third; ++i) head_sum += Lost(x, y, row.begin + i);
-    head_tokens += third;
+    FindSums(x, y, row, &fact, &head_sum);
+    head_tokens += std::max<int64_t>(row.size() / 3, 1);
     fact.edges[0] = EdgesOf(x, row.begin, row.end);
     fact.edges[1] = EdgesOf(y, row.begin, row.end);
-    fact.suffix = SuffixOf(x, y, row);
-    facts.run_edges[0] += RunEdges(x, sample, row);
-    facts.run_edges[1] += RunEdges(y, sample, row);
+    AddRunEdges(sample, row, facts.run_edges);
     facts.rows.push_back(fact);
   }
   if (head_tokens > 0)

@@ -86,12 +86,15 @@ int64_t BestOther(const Sample& sample, int64_t row, double most) {
   return Telling(x) >= 3 ? best : -1;
 }
 
+// A sum, whose terms do not wait for each other.
 uint64_t HashOf(const float* x, const SampledRow& row) {
-  uint64_t hash = 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(row.size());
+  uint64_t hash = static_cast<uint64_t>(row.size());
   for (int64_t i = row.begin; i < row.end; ++i) {
-    hash ^= bits_of(x[i]);
-    hash *= 0xbf58476d1ce4e5b9u;
-    hash ^= hash >> 29;
+    const auto place = static_cast<uint64_t>(i - row.begin + 1);
+    uint64_t mixed = (bits_of(x[i]) + place * 0x9e3779b97f4a7c15u);
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    hash += mixed ^ (mixed >> 31);
   }
   return hash;
 }
@@ -119,7 +122,7 @@ Matches FindOtherRows(const Sample& sample) {
   return found;
 }
 
-std::vector<int64_t> FindCopies(const Sample& sample) {
+std::vector<int64_t> FindCopies(const Sample& sample, const RowFacts& facts) {
   const float* const x = sample.values(0);
   const auto rows = static_cast<double>(sample.rows.size());
   // ln(pairs of rows) + ln 1000.
@@ -128,8 +131,7 @@ std::vector<int64_t> FindCopies(const Sample& sample) {
   std::vector<std::pair<uint64_t, int64_t>> hashes;
   for (size_t row = 0; row < sample.rows.size(); ++row) {
     const SampledRow& at = sample.rows[row];
-    double surprise = 0.0;
-    for (int64_t i = at.begin; i < at.end; ++i) surprise -= double{x[i]};
+    const double surprise = -facts.rows[row].log_prob;
     if (at.size() < 4 || !(surprise > least)) continue;
     hashes.emplace_back(HashOf(x, at), static_cast<int64_t>(row));
   }

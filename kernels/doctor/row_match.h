@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/doctor/row_facts.h"
 #include "kernels/doctor/sample.h"
 
 namespace counterweight::kernels::doctor {
@@ -30,7 +31,7 @@ Matches FindOtherRows(const Sample& sample);
 // Rows of the sample with the same log-probs of the first stream, bit for bit,
 // as another one, whose probability is below 1/1000 for all pairs of rows
 // together; ascending.
-std::vector<int64_t> FindCopies(const Sample& sample);
+std::vector<int64_t> FindCopies(const Sample& sample, const RowFacts& facts);
 
 }  // namespace counterweight::kernels::doctor
 

@@ -56,7 +56,7 @@ void PermutedRule(Examination* e) {
   if (!drifts) return;
   const Matches found = FindOtherRows(e->sample);
   if (found.matches.size() < 2) return;
-  // Of rows that were not tried as many fit.
+  // The rows that were not tried fit as often.
   const double fit = static_cast<double>(found.matches.size()) *
                      static_cast<double>(found.unfit) /
                      static_cast<double>(found.tried);
@@ -96,7 +96,7 @@ void UnmatchedRule(Examination* e) {
 void DuplicateRule(Examination* e) {
   const Names explained = kRepaired.without(Name::kShifted);
   if (e->found.meets(explained | Names{Name::kSentinel})) return;
-  const std::vector<int64_t> copies = FindCopies(e->sample);
+  const std::vector<int64_t> copies = FindCopies(e->sample, e->rows);
   if (copies.size() < 2) return;
   const auto count = static_cast<double>(copies.size());
   Finding& finding = e->Add(Name::kDuplicatedRows, 0.5 + count / 8.0);

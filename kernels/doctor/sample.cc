@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "kernels/doctor/tensor_reader.h"
@@ -42,50 +43,92 @@ std::vector<int64_t> ChooseRows(const Batch& batch) {
   return rows;
 }
 
-// A row's positions, before those that count are picked.
-struct Buffer {
-  std::vector<float> values[kMostStreams];
+// The positions of a row that count, as offsets from its first.
+class Picked {
+ public:
+  // Returns the positions outside the mask where the first stream is finite and
+  // not 0.
+  int64_t Pick(const Batch& batch, const Streams& streams, int64_t first,
+               int64_t n) {
+    positions_.resize(static_cast<size_t>(n));
+    count_ = 0;
+    int64_t outside = 0;
+    for (int64_t begin = 0; begin < n; begin += kPiece) {
+      outside +=
+          PickPiece(batch, streams, first, begin, std::min(begin + kPiece, n));
+    }
+    return outside;
+  }
 
-  void Load(const Streams& streams, int64_t begin, int64_t n) {
+  int64_t count() const { return count_; }
+  const int32_t* begin() const { return positions_.data(); }
+
+ private:
+  static constexpr int64_t kPiece = 1024;
+
+  int64_t PickPiece(const Batch& batch, const Streams& streams, int64_t first,
+                    int64_t begin, int64_t end) {
+    float values[kMostStreams][kPiece];
+    float no_number[kPiece] = {};  // 0, or NaN
+    const auto n = static_cast<size_t>(end - begin);
     for (int s = 0; s < streams.count; ++s) {
-      values[s].resize(static_cast<size_t>(n));
-      Read(streams.tensors[s], begin, n, values[s].data());
+      Read(streams.tensors[s], first + begin, end - begin, values[s]);
+      for (size_t i = 0; i < n; ++i)
+        no_number[i] += values[s][i] - values[s][i];
     }
-  }
-  bool IsFinite(const Streams& streams, size_t i) const {
-    for (int s = 0; s < streams.count; ++s) {
-      if (!is_finite(values[s][i])) return false;
+    const uint8_t* const mask = batch.response_mask + first + begin;
+    int32_t left_out = 0;
+    for (size_t i = 0; i < n; ++i) {
+      left_out += (mask[i] == 0) | (no_number[i] != 0.0f);
     }
-    return true;
+    int32_t* const to = positions_.data() + count_;
+    if (left_out == 0) {
+      std::iota(to, to + n, static_cast<int32_t>(begin));
+      count_ += static_cast<int64_t>(n);
+      return 0;
+    }
+    int64_t outside = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < n; ++i) {
+      to[count] = static_cast<int32_t>(begin + static_cast<int64_t>(i));
+      count += (mask[i] != 0) & (no_number[i] == 0.0f);
+      const float value = values[0][i];
+      outside += (mask[i] == 0) & is_finite(value) & (value != 0.0f);
+    }
+    count_ += static_cast<int64_t>(count);
+    return outside;
   }
+
+  std::vector<int32_t> positions_;
+  int64_t count_ = 0;
 };
 
+// The row's values are read to `buffer`, or picked from it.
 void AddRow(const Batch& batch, const Streams& streams, int64_t sequence,
-            Buffer* buffer, Sample* sample) {
+            Picked* picked, std::vector<float>* buffer, Sample* sample) {
   const int64_t first = batch.offsets[sequence];
   const int64_t n =
       std::min(batch.offsets[sequence + 1] - first, kMostExamined);
-  buffer->Load(streams, first, n);
+  const int64_t outside = picked->Pick(batch, streams, first, n);
+  const int64_t count = picked->count();
+  if (count == 0) return;
   const int64_t begin = sample->tokens;
-  int64_t outside = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const auto at = static_cast<size_t>(i);
-    if (batch.response_mask[first + i] == 0) {
-      const float value = buffer->values[0][at];
-      outside += is_finite(value) && value != 0.0f;
+  const int32_t* const positions = picked->begin();
+  buffer->resize(static_cast<size_t>(n));
+  for (int s = 0; s < streams.count; ++s) {
+    float* const to = sample->storage[s].data() + 1 + begin;
+    if (count == n) {
+      Read(streams.tensors[s], first, n, to);
       continue;
     }
-    if (!buffer->IsFinite(streams, at)) continue;
-    for (int s = 0; s < streams.count; ++s) {
-      sample->storage[s].push_back(buffer->values[s][at]);
-    }
-    sample->place.push_back(first + i);
+    Read(streams.tensors[s], first, n, buffer->data());
+    for (int64_t i = 0; i < count; ++i) to[i] = (*buffer)[positions[i]];
   }
-  const auto end = static_cast<int64_t>(sample->place.size());
-  if (end == begin) return;
+  int64_t* const places = sample->place.data() + begin;
+  for (int64_t i = 0; i < count; ++i) places[i] = first + positions[i];
   sample->sampled_outside += outside;
-  sample->tokens = end;
-  sample->rows.push_back({sequence, begin, end});
+  sample->tokens += count;
+  sample->rows.push_back({sequence, begin, begin + count});
 }
 
 }  // namespace
@@ -100,24 +143,23 @@ Sample TakeSample(const Batch& batch, const Streams& streams) {
   const std::vector<int64_t> rows = ChooseRows(batch);
   int64_t positions = 0;
   for (const int64_t row : rows) {
-    positions += batch.offsets[row + 1] - batch.offsets[row];
+    positions +=
+        std::min(batch.offsets[row + 1] - batch.offsets[row], kMostExamined);
   }
-  sample.is_whole = positions == batch.offsets[batch.num_sequences];
   // A filler that every function of the passes is defined for.
   constexpr float kFiller = -1.0f;
   const auto room = static_cast<size_t>(positions + 2 * kPassLanes + 1);
   for (int s = 0; s < streams.count; ++s) {
-    sample.storage[s].reserve(room);
-    sample.storage[s].push_back(kFiller);
+    sample.storage[s].assign(room, kFiller);
   }
-  sample.place.reserve(static_cast<size_t>(positions));
-  Buffer buffer;
-  for (const int64_t row : rows) AddRow(batch, streams, row, &buffer, &sample);
+  sample.place.resize(static_cast<size_t>(positions));
+  Picked picked;
+  std::vector<float> buffer;
+  for (const int64_t row : rows) {
+    AddRow(batch, streams, row, &picked, &buffer, &sample);
+  }
   const auto n = static_cast<size_t>((sample.tokens + kPassLanes - 1) /
                                      kPassLanes * kPassLanes);
-  for (int s = 0; s < streams.count; ++s) {
-    sample.storage[s].resize(1 + n + kPassLanes, kFiller);
-  }
   sample.weight.assign(n, 0.0f);
   std::fill_n(sample.weight.begin(), sample.tokens, 1.0f);
   sample.link_storage.assign(1 + n, 0.0f);

@@ -45,7 +45,6 @@ struct Sample {
   // Positions outside the mask where the first stream is finite and not 0, in
   // the rows of the sample that have tokens.
   int64_t sampled_outside = 0;
-  bool is_whole = false;  // it has every row of the batch
 
   const float* values(int stream) const { return storage[stream].data() + 1; }
   const float* link() const { return link_storage.data() + 1; }

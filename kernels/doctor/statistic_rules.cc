@@ -1,5 +1,5 @@
-// What only the distribution of the drift shows. They run if nothing gross is
-// found, since every fault above bends these statistics too.
+// Faults that only the distribution of the drift shows. The rules run if nothing
+// gross is found, since gross faults bend these statistics too.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -13,7 +13,7 @@ struct Zeros {
   int64_t off = 0;   // the partner is below -0.01
   int64_t far = 0;   // the partner is below -0.5
   int64_t both = 0;  // the partner is 0, too
-  // Of the tokens in (-0.01, 0): those whose partner is below -0.5. They are as
+  // Tokens in (-0.01, 0), and those whose partner is below -0.5. They are as
   // sure as a zero says, and on a confident policy as rarely wrong.
   int64_t sure = 0;
   int64_t sure_far = 0;
@@ -116,6 +116,7 @@ bool EdgeRules(Examination* e, int side, const Zeros& zeros) {
 }
 
 void SideRules(Examination* e, int side) {
+  if (e->counts.streams[side].zero < 2) return;
   const Zeros zeros = CountZeros(*e, side);
   if (zeros.all < 2) return;
   const auto all = static_cast<double>(zeros.all);
@@ -147,6 +148,7 @@ void SideRules(Examination* e, int side) {
 }
 
 void ThirdRule(Examination* e) {
+  if (e->counts.streams[2].zero < 2) return;
   const float* const o = e->sample.values(1);
   const float* const c = e->sample.values(2);
   int64_t zeros = 0, far = 0, first = -1;

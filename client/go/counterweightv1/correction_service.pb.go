@@ -1835,7 +1835,7 @@ func (x *DiagnoseRequest) GetVersionSpans() []*VersionSpan {
 	return nil
 }
 
-// What was found.
+// The findings in one batch.
 type DiagnoseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The request's request_id, or one made by the server.

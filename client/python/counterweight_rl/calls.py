@@ -89,7 +89,7 @@ class Call(Generic[T]):
 
     @property
     def sent(self) -> Sent:
-        """What errors name by index."""
+        """The parts of the request that errors name by index."""
         if self.examined is not None:
             return Sent(tuple(role_name(tensor.role) for tensor in self.examined.inputs))
         return Sent() if self.correction is None else self.correction.sent

@@ -1,4 +1,4 @@
-"""What is found wrong with a batch."""
+"""The findings of a batch's examination."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Finding:
             where none is measured.
         repaired: The same with the fault undone. None where there is nothing to undo.
         evidence: Other numbers by name.
-        sequence: Index of the first example's sequence. None: nowhere in particular.
+        sequence: Index of the first example's sequence. None: no single one.
         position: The example's position in its sequence.
         sentence: What is found and the way out.
     """

@@ -20,7 +20,7 @@ struct Case {
   std::string origin;
   std::vector<int64_t> offsets;
   std::vector<int64_t> group_ids;
-  // Of rollout, old, current, advantages.
+  // Values of rollout, old, current, advantages.
   std::vector<float> values[4];
   std::vector<uint8_t> mask;
   std::vector<int32_t> versions;
@@ -28,7 +28,7 @@ struct Case {
   bool is_healthy() const { return fault == "healthy"; }
 };
 
-// What it is examined with; the batch points into `of`.
+// A case in the kernels' types; the batch points into `of`.
 struct View {
   PolicyVersions versions;
   Batch batch;

@@ -75,8 +75,8 @@ TEST(Doctor, NamesAShiftWithBothNumbers) {
   ASSERT_THAT(Names(diagnosis), ElementsAre(Name::kShifted));
   const Finding& finding = diagnosis.findings[0];
   EXPECT_EQ(finding.stream, Stream::kRollout);
-  // rollout_log_probs[t] is of token t + 1: it comes too early.
-  EXPECT_STREQ(finding.detail, "late");
+  // Position t of rollout_log_probs has the number of token t + 1.
+  EXPECT_STREQ(finding.detail, "early");
   EXPECT_GT(finding.observed, 0.8);
   EXPECT_LT(finding.repaired, 0.05);
   EXPECT_DOUBLE_EQ(finding.confidence,
