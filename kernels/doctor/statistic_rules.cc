@@ -1,5 +1,5 @@
-// Faults that only the distribution of the drift shows. The rules run if nothing
-// gross is found, since gross faults bend these statistics too.
+// Faults that only the distribution of the drift shows. The rules run if
+// nothing gross is found, since gross faults bend these statistics too.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

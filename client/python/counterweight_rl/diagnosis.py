@@ -110,4 +110,6 @@ def _finding(message: messages.Message) -> Finding:
     # Choices that only a newer server knows stay as they are.
     values["severity"] = values["severity"].removeprefix("SEVERITY_").lower()
     values["stream"] = values["stream"].removeprefix("TENSOR_ROLE_").lower()
+    if values["stream"] == "unspecified":
+        values["stream"] = ""
     return Finding(**values)
