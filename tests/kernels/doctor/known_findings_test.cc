@@ -135,24 +135,40 @@ TEST(Doctor, MisalignedTensorsAreTheSame) {
   EXPECT_THAT(Names(diagnosis), ElementsAre(Name::kOldEqualsRollout));
 }
 
-// A row whose answer has two outcomes at each token: dividing the logits of one
-// side by T divides the log odds.
+// Tokens of two outcomes, of which the rollout's policy samples one: dividing
+// the trainer's logits by T divides the log odds. Both sides have a little
+// noise.
+std::vector<Row> TwoOutcomeRows(double temperature) {
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform;
+  const auto log_prob = [](double odds) {
+    return static_cast<float>(-log64(1.0 + exp64(-odds)));
+  };
+  std::vector<Row> rows(60);
+  for (Row& row : rows) {
+    for (int i = 0; i < 50; ++i) {
+      const double odds = 1.0 + 2.0 * normal(random);
+      const bool is_first = uniform(random) < 1.0 / (1.0 + exp64(-odds));
+      const double sampled = is_first ? odds : -odds;
+      row.mask.push_back(1);
+      row[kRollout].push_back(log_prob(sampled));
+      row[kOld].push_back(
+          log_prob((sampled + 0.02 * normal(random)) / temperature));
+    }
+  }
+  return rows;
+}
+
 TEST(Doctor, ReadsTemperaturesWithinTwoPercent) {
   for (const double temperature : {0.7, 0.8, 0.9, 1.1, 1.2, 1.3}) {
-    std::vector<Row> rows = HealthyRows(60);
-    for (Row& row : rows) {
-      for (float& old : row[kOld]) {
-        const double x = double{old};
-        const double odds = (x - log64(-expm1_64(x))) / temperature;
-        old = static_cast<float>(-log64(1.0 + exp64(-odds)));
-      }
-    }
-    const Diagnosis diagnosis = ExamineRows(rows);
+    const Diagnosis diagnosis = ExamineRows(TwoOutcomeRows(temperature));
     ASSERT_THAT(Names(diagnosis), ElementsAre(Name::kTemperature))
         << temperature;
     EXPECT_NEAR(diagnosis.findings[0].evidence[0].value / temperature, 1.0,
                 0.02);
   }
+  EXPECT_THAT(Names(ExamineRows(TwoOutcomeRows(1.0))), ElementsAre());
 }
 
 TEST(Doctor, ExaminesAtMost65536PositionsOfWholeRows) {
