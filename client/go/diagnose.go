@@ -50,7 +50,7 @@ type Diagnosis struct {
 	// Findings are in the order of examination, exact facts first. None does not prove that nothing
 	// is wrong.
 	Findings []Finding
-	// Tokens are those with ResponseMask 1 whose log-probs are all finite.
+	// Tokens are those with ResponseMask 1 and finite log-probs.
 	Tokens int64
 	// ExaminedTokens are those of them that were examined one by one: all, or those of whole
 	// sequences of at most 65536 positions. Integers are counted over all.

@@ -24,7 +24,7 @@ struct Shares {
   int64_t fp16 = 0;   // not 0, with the low 13 bits 0
   int64_t pairs = 0;  // of neighbours in a row
   int64_t same = 0;   // equal ones, not 0
-  // Neighbours whose right one has an even, or an odd, place in the row.
+  // Neighbours by the place of the right one in the row, even or odd.
   int64_t by_place[2] = {};
   int64_t same_by_place[2] = {};
 };

@@ -78,7 +78,7 @@ struct Examination {
   // Whether stream 0 is what sampled.
   bool has_rollout() const { return streams.roles[0] == InputRole::kRollout; }
   bool has_third() const { return streams.count == kMostStreams; }
-  // Tokens of the batch whose log-prob of a stream is above kPositive.
+  // Tokens of the batch with a log-prob of that stream above kPositive.
   int64_t CountPositive(int index) const;
   // Streams 0 and 1 have equal bits.
   bool pair_is_equal() const;

@@ -27,7 +27,7 @@ struct Diagnosis {
 
 // REQUIRES: a batch in host memory with response_mask, offsets and at least two
 // of kRollout, kOld and kCurrent. kAdvantages and versions are read if they
-// came, as is group_ids, [num_sequences] of any value, or null.
+// are there, as is group_ids, [num_sequences] of any value, or null.
 Diagnosis Examine(const Batch& batch, const int64_t* group_ids);
 
 }  // namespace counterweight::kernels::doctor

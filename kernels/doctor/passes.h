@@ -16,7 +16,7 @@ inline constexpr int64_t kPassLanes = 16;
 // Positions of one call of count().
 inline constexpr int64_t kMostCounted = 4096;
 
-// Facts over the tokens of the mask whose log-probs are all finite.
+// Facts over the tokens of the mask that have finite log-probs alone.
 struct StreamCounts {
   int64_t zero;       // 0 of either sign
   int64_t minus_one;  // -1, which may be a filler

@@ -81,8 +81,8 @@ double Logit(double x) {
 }
 
 // Whether a temperature explains the two streams better than a change of base:
-// tokens near 0 nats tell one from the other, of which T = 0.7 and base 2 have
-// nearly the same slope far from it.
+// tokens near 0 nats differ. Far from it T = 0.7 and base 2 have nearly the
+// same slope.
 bool IsTemperature(const Examination& e, const Repair& repair) {
   constexpr int64_t kEnough = 4096;
   const double n = e.pair[kLogits];

@@ -20,8 +20,8 @@ double Distance(const float* x, const float* y, int64_t i) {
   return std::min(std::fabs(double{y[i]} - double{x[i]}), 4.0);
 }
 
-// One pass over a row. Zeros are missing numbers, which say nothing about where
-// it stops to fit.
+// One pass over a row. Zeros are missing numbers, and no sign that it stops to
+// fit.
 void FindSums(const float* x, const float* y, const SampledRow& row,
               RowFact* fact, double* head_sum) {
   constexpr double kAllowed = 0.25;

@@ -86,7 +86,7 @@ int64_t BestOther(const Sample& sample, int64_t row, double most) {
   return Telling(x) >= 3 ? best : -1;
 }
 
-// A sum, whose terms do not wait for each other.
+// A sum: its terms do not wait for each other.
 uint64_t HashOf(const float* x, const SampledRow& row) {
   uint64_t hash = static_cast<uint64_t>(row.size());
   for (int64_t i = row.begin; i < row.end; ++i) {

@@ -29,7 +29,7 @@ struct Matches {
 Matches FindOtherRows(const Sample& sample);
 
 // Rows of the sample with the same log-probs of the first stream, bit for bit,
-// as another one, whose probability is below 1/1000 for all pairs of rows
+// as another one, which has a probability below 1/1000 for all pairs of rows
 // together; ascending.
 std::vector<int64_t> FindCopies(const Sample& sample, const RowFacts& facts);
 

@@ -101,8 +101,7 @@ void DuplicateRule(Examination* e) {
   const auto count = static_cast<double>(copies.size());
   Finding& finding = e->Add(Name::kDuplicatedRows, 0.5 + count / 8.0);
   finding.evidence = {{"rows", count}};
-  // The first row that is a copy of an earlier one cannot be told from its
-  // original.
+  // Original and copy are alike: the example is the first of them.
   e->SetExample(e->sample.rows[static_cast<size_t>(copies.front())].begin,
                 &finding);
 }

@@ -31,7 +31,7 @@ struct SampledRow {
   int64_t size() const { return end - begin; }
 };
 
-// Tokens of the mask whose log-probs are all finite, row after row.
+// Tokens of the mask that have finite log-probs alone, row after row.
 struct Sample {
   // For each token its log-probs. Before the first element and behind the last
   // one there is room for the passes.

@@ -1,4 +1,4 @@
-// Zeros: tokens where a side has no number. Where they lie says why.
+// Zeros: tokens where a side has no number. The cause shows in where they lie.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,8 +13,8 @@ struct Zeros {
   int64_t off = 0;   // the partner is below -0.01
   int64_t far = 0;   // the partner is below -0.5
   int64_t both = 0;  // the partner is 0, too
-  // Tokens in (-0.01, 0), and those whose partner is below -0.5. They are as
-  // sure as a zero says, and on a confident policy as rarely wrong.
+  // Tokens in (-0.01, 0), and those of them with a partner below -0.5. They are
+  // as sure as a zero, and on a confident policy as rarely wrong.
   int64_t sure = 0;
   int64_t sure_far = 0;
   int64_t first_off = -1;  // a token
@@ -121,7 +121,7 @@ void SideRules(Examination* e, int side) {
   if (zeros.all < 2) return;
   const auto all = static_cast<double>(zeros.all);
   const auto rows = static_cast<double>(zeros.rows);
-  // The same end of nearly every row is a pattern, whatever the partner says.
+  // The same end of nearly every row is a pattern, whatever the partner is.
   const bool is_pattern =
       static_cast<double>(e->rows.run_edges[side]) >= 0.9 * all &&
       zeros.rows >= 4 &&

@@ -55,7 +55,7 @@ class Diagnosis:
     Attributes:
         findings: In the order of examination, exact facts first. None does not prove that nothing
             is wrong.
-        tokens: Those with response_mask 1 whose log-probs are all finite.
+        tokens: Those with response_mask 1 and finite log-probs.
         examined_tokens: Those of them that were examined one by one: all, or those of whole
             sequences of at most 65,536 positions. Integers are counted over all.
         examined_sequences: Sequences with such tokens.
@@ -99,7 +99,7 @@ class Diagnosis:
 
 
 def read(answer: messages.Message) -> Diagnosis:
-    """Returns what the message of an answer says."""
+    """Returns the diagnosis in an answer's message."""
     named = [each.name for each in fields(Diagnosis) if each.name != "findings"]
     found: dict[str, Any] = {name: messages.field(Diagnosis, name, answer) for name in named}
     return Diagnosis(findings=tuple(map(_finding, answer.get("findings", ()))), **found)

@@ -1,4 +1,4 @@
-// Batches of tests/golden/doctor, whose faults are known.
+// Batches of tests/golden/doctor with known faults.
 #ifndef COUNTERWEIGHT_TESTS_KERNELS_DOCTOR_CORPUS_H_
 #define COUNTERWEIGHT_TESTS_KERNELS_DOCTOR_CORPUS_H_
 
@@ -14,7 +14,7 @@ namespace counterweight::kernels::doctor {
 // One batch, packed, with rollout, old and current log-probs and advantages.
 struct Case {
   std::string fault;  // or "healthy"
-  // Names of which at least one must be found.
+  // At least one of these names must be found.
   std::vector<std::string> expected;
   // The source, and how the fault was made.
   std::string origin;

@@ -25,8 +25,8 @@ constexpr InputRole kRollout = InputRole::kRollout;
 constexpr InputRole kOld = InputRole::kOld;
 constexpr InputRole kAdvantages = InputRole::kAdvantages;
 
-// A row whose log-probs are those of an engine and of a trainer that agree but
-// for noise.
+// A row with the log-probs of an engine and of a trainer that agree but for
+// noise.
 Row HealthyRow(int64_t size, std::mt19937_64* random) {
   std::exponential_distribution<double> surprise(0.8);
   std::normal_distribution<double> noise(0.0, 0.02);
@@ -135,7 +135,7 @@ TEST(Doctor, MisalignedTensorsAreTheSame) {
   EXPECT_THAT(Names(diagnosis), ElementsAre(Name::kOldEqualsRollout));
 }
 
-// Tokens of two outcomes, of which the rollout's policy samples one: dividing
+// Tokens of two outcomes; the rollout's policy samples one of them. Dividing
 // the trainer's logits by T divides the log odds. Both sides have a little
 // noise.
 std::vector<Row> TwoOutcomeRows(double temperature) {
