@@ -404,6 +404,12 @@ Status Client::MergeSums(const v1::MergeSumsRequest& request,
           .message = std::string("the server's answer has no ") + missing};
 }
 
+Status Client::Diagnose(const v1::DiagnoseRequest& request,
+                        v1::DiagnoseResponse* response,
+                        const CallOptions& call_options) {
+  return implementation_->Ask("Diagnose", request, response, call_options);
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
 }

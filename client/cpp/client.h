@@ -83,6 +83,13 @@ class Client {
                    v1::MergeSumsResponse* response,
                    const CallOptions& call_options = {});
 
+  // Examines a batch for faults of its data, and names each. The request's
+  // tensors carry their data. Retries as Correct does. kUnimplemented: the
+  // server is without the feature "diagnose".
+  Status Diagnose(const v1::DiagnoseRequest& request,
+                  v1::DiagnoseResponse* response,
+                  const CallOptions& call_options = {});
+
   // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
   // Access::kInput and outputs of Access::kOutput may lie anywhere in them
   // (elements aligned) and are not copied by kSharedMemory. Other transports

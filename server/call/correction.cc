@@ -18,20 +18,27 @@ constexpr double kRetryWhenDeviceFullSeconds = 1.0;
 
 }  // namespace
 
-grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
-                               bool has_data) {
-  RequestScan scan(compute_.config->Get()->max_sequences, has_data);
+grpc::Status ParseScanned(int64_t max_sequences, bool has_data,
+                          google::protobuf::io::ZeroCopyInputStream* input,
+                          Call* call, v1::CorrectRequest* request) {
+  RequestScan scan(max_sequences, has_data);
   ScannedStream scanned(input, &scan);
-  const bool parsed = request_.ParseFromZeroCopyStream(&scanned);
-  if (scan.violation()) return call_.InvalidArgument({*scan.violation()});
+  const bool parsed = request->ParseFromZeroCopyStream(&scanned);
+  if (scan.violation()) return call->InvalidArgument({*scan.violation()});
   if (!parsed || scan.is_refused()) {
     return {grpc::StatusCode::INVALID_ARGUMENT,
             fmt::format("the request is not a {}: its bytes do not parse",
-                        request_.GetTypeName())};
+                        request->GetTypeName())};
   }
   // They would be kept while the request waits.
-  request_.DiscardUnknownFields();
+  request->DiscardUnknownFields();
   return grpc::Status::OK;
+}
+
+grpc::Status Correction::Parse(google::protobuf::io::ZeroCopyInputStream* input,
+                               bool has_data) {
+  return ParseScanned(compute_.config->Get()->max_sequences, has_data, input,
+                      &call_, &request_);
 }
 
 grpc::Status Correction::Decode(PayloadSource source,

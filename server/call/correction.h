@@ -13,6 +13,12 @@
 
 namespace counterweight::server {
 
+// From serialized bytes to a request. `has_data`: tensors bring their data.
+// Stops before protobuf builds more objects than a request can use.
+grpc::Status ParseScanned(int64_t max_sequences, bool has_data,
+                          google::protobuf::io::ZeroCopyInputStream* input,
+                          Call* call, v1::CorrectRequest* request);
+
 // Decodes, judges, encodes, publishes. Used by one thread at a time.
 class Correction {
  public:
@@ -25,8 +31,7 @@ class Correction {
   const Decoded& decoded() const { return *decoded_; }
   v1::CorrectResponse& response() { return response_; }
 
-  // From serialized bytes to the request. `has_data`: tensors bring their data.
-  // Stops before protobuf builds more objects than a request can use.
+  // ParseScanned() with the server's limits.
   grpc::Status Parse(google::protobuf::io::ZeroCopyInputStream* input,
                      bool has_data);
   // From the request to decoded(). Calls `wanted` between steps, and stops with

@@ -11,6 +11,7 @@
 #include "server/base/version.h"
 #include "server/call/correct_stream.h"
 #include "server/call/correct_work.h"
+#include "server/call/diagnose_work.h"
 #include "server/call/merge_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
@@ -73,6 +74,12 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
      [](CorrectionService* self, std::string_view rpc) {
        return self->Compute(
            rpc, [](Call* call) { return std::make_unique<MergeWork>(call); });
+     }},
+    {"/counterweight.v1.CorrectionService/Diagnose",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Compute(rpc, [self](Call* call) {
+         return std::make_unique<DiagnoseWork>(&self->compute_, call);
+       });
      }},
 };
 

@@ -232,6 +232,19 @@ int cw_correct(cw_handle* handle, const cw_request* request,
   });
 }
 
+int cw_diagnose(cw_handle* handle, const cw_request* request,
+                cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  const int32_t format = request == nullptr ? CW_PROTOBUF : request->format;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    if (request == nullptr) return cw::Misuse("request must not be NULL");
+    Failure failure = cw::Check(handle, *request);
+    if (failure.ok()) failure = cw::CheckTensors(*request);
+    return failure.ok() ? cw::Diagnose(EngineOf(handle), *request, made)
+                        : failure;
+  });
+}
+
 int cw_validate(cw_handle* handle, const cw_request* request,
                 cw_answer** answer) {
   namespace cw = counterweight::embedded;

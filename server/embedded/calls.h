@@ -16,6 +16,7 @@ namespace counterweight::embedded {
 // std::bad_alloc and protobuf's exceptions.
 Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
 Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
+Failure Diagnose(Engine* engine, const cw_request& request, Answer* answer);
 Failure Sums(int32_t format, Answer* answer);
 // parts: of cw_merge_arrays, else empty.
 Failure Merge(cw_bytes request, int32_t format,

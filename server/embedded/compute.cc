@@ -68,9 +68,9 @@ Violations CheckPlaces(const kernels::Corrector& corrector, int32_t memory,
   return violations;
 }
 
-Violations CheckInputs(const Decoded& decoded, Memory inputs) {
+Violations CheckInputs(const server::Tensors& tensors, Memory inputs) {
   Violations violations;
-  const auto& wanted = decoded.tensors.inputs;
+  const auto& wanted = tensors.inputs;
   if (inputs.size() > wanted.size()) {
     violations.push_back(
         {"tensors", Concat("has ", wanted.size(), " entries, but bytes of ",

@@ -42,7 +42,7 @@ server::Violations CheckPlaces(const kernels::Corrector& corrector,
                                int32_t memory, Memory inputs);
 
 // Finds the violations that the codec cannot see.
-server::Violations CheckInputs(const server::Decoded& decoded, Memory inputs);
+server::Violations CheckInputs(const server::Tensors& tensors, Memory inputs);
 
 // Corrects a batch; fills *result. `batch` and `versions` are those of
 // `decoded`, or another batch's of its method.

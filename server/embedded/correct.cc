@@ -1,7 +1,4 @@
-#include <atomic>
-#include <cstdio>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,28 +18,6 @@ namespace {
 
 using server::Decoded;
 using server::Violations;
-
-// Makes an id in a server's format for a request that has none.
-std::string MakeRequestId() {
-  static std::atomic<uint64_t> next = 0;
-  std::random_device device;
-  char text[64];
-  const uint64_t prefix = (uint64_t{device()} << 32) | device();
-  std::snprintf(text, sizeof(text), "%016llx-%llu",
-                static_cast<unsigned long long>(prefix),
-                static_cast<unsigned long long>(++next));
-  return text;
-}
-
-std::vector<std::span<const std::byte>> InputsOf(const cw_request& request) {
-  std::vector<std::span<const std::byte>> memory;
-  memory.reserve(request.num_tensors);
-  for (size_t i = 0; i < request.num_tensors; ++i) {
-    memory.emplace_back(static_cast<const std::byte*>(request.tensors[i].data),
-                        request.tensors[i].size);
-  }
-  return memory;
-}
 
 server::Publication PublicationOf(const v1::CorrectRequest& request,
                                   const v1::CorrectResponse& response,
@@ -93,7 +68,7 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
                      {.memory = &memory, .is_on_device = is_on_device},
                      &message, &decoded);
     if (!failure.ok()) return failure;
-    const Violations violations = CheckInputs(decoded, memory);
+    const Violations violations = CheckInputs(decoded.tensors, memory);
     if (!violations.empty()) return InvalidArgument(violations);
     failure = engine->Use(&corrector);
     if (!failure.ok()) return failure;

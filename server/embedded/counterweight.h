@@ -162,6 +162,15 @@ CW_EXPORT int cw_open(const cw_options* options, cw_handle** handle);
 CW_EXPORT int cw_correct(cw_handle* handle, const cw_request* request,
                          cw_answer** answer);
 
+/* Examines one batch for faults of its data: a
+ * counterweight.v1.DiagnoseResponse for a DiagnoseRequest, whose bytes are also
+ * those of a CorrectRequest with more fields than are read. Of the request,
+ * place, context and stream are not read; memory must be CW_HOST. `stop` and
+ * `timeout_seconds` are looked at before the examination, which takes
+ * milliseconds. */
+CW_EXPORT int cw_diagnose(cw_handle* handle, const cw_request* request,
+                          cw_answer** answer);
+
 /* The sums of the batch that cw_correct answered, or of the step that cw_merge
  * answered with labels: a counterweight.v1.PublishRequest of a few KB in
  * `format`, which may be another one than the answer's. A server that gets it

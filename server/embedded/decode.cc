@@ -1,5 +1,8 @@
 #include "server/embedded/decode.h"
 
+#include <atomic>
+#include <cstdio>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +23,27 @@ Failure Decode(const Engine& engine, const cw_request& request,
   if (!result.ok()) return InvalidArgument(result.violations);
   *decoded = std::move(result.value);
   return {};
+}
+
+std::string MakeRequestId() {
+  static std::atomic<uint64_t> next = 0;
+  std::random_device device;
+  char text[64];
+  const uint64_t prefix = (uint64_t{device()} << 32) | device();
+  std::snprintf(text, sizeof(text), "%016llx-%llu",
+                static_cast<unsigned long long>(prefix),
+                static_cast<unsigned long long>(++next));
+  return text;
+}
+
+std::vector<std::span<const std::byte>> InputsOf(const cw_request& request) {
+  std::vector<std::span<const std::byte>> memory;
+  memory.reserve(request.num_tensors);
+  for (size_t i = 0; i < request.num_tensors; ++i) {
+    memory.emplace_back(static_cast<const std::byte*>(request.tensors[i].data),
+                        request.tensors[i].size);
+  }
+  return memory;
 }
 
 Failure ForkedInside() {

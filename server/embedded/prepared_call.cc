@@ -199,7 +199,7 @@ Failure PreparedCall::ReadAsRequest(const cw_batch& batch,
       {.memory = &inputs, .is_on_device = batch.memory == CW_CUDA});
   if (!decoded.ok()) return InvalidArgument(decoded.violations);
   reading->decoded = std::move(decoded.value);
-  const Violations violations = CheckInputs(reading->decoded, inputs);
+  const Violations violations = CheckInputs(reading->decoded.tensors, inputs);
   if (!violations.empty()) return InvalidArgument(violations);
   std::copy(inputs.begin(), inputs.end(), reading->inputs.begin());
   reading->layout = reading->decoded.layout;

@@ -36,6 +36,7 @@ void EncodeServerInfo(const kernels::BackendInfo& backend,
   }
   message->add_features("loss");
   message->add_features("policy_versions");
+  message->add_features("diagnose");
 }
 
 }  // namespace counterweight::server

@@ -9,6 +9,7 @@
 #include "kernels/log_ratio.h"
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
+#include "kernels/math/log.h"
 #include "kernels/tile/tile.h"
 
 namespace counterweight::kernels {
@@ -54,6 +55,24 @@ TEST(ExpTerms, KnownAnswers) {
   EXPECT_EQ(exp_terms(-1000.0f).exp, 0.0f);
   EXPECT_EQ(exp_terms(-1000.0f).k3, 999.0f);
   EXPECT_EQ(exp_terms(1000.0f).exp, std::numeric_limits<float>::infinity());
+}
+
+TEST(LogTerms, AreWithinThreeRoundingsOfFloat64) {
+  constexpr double kThreeRoundings = 0x1.8p-23;
+  ForManyFloats([](float x) {
+    if (x < 0x1p-126f) return;
+    const double exact = std::log(double{x});
+    const double got = double{log_terms(splat(x))[0]};
+    EXPECT_NEAR(got, exact, kThreeRoundings * std::fabs(exact)) << x;
+  });
+  // Where log is small.
+  for (int i = -4096; i <= 4096; ++i) {
+    const float x = 1.0f + static_cast<float>(i) * 0x1p-22f;
+    const double exact = std::log(double{x});
+    EXPECT_NEAR(double{log_terms(splat(x))[0]}, exact,
+                kThreeRoundings * std::fabs(exact))
+        << x;
+  }
 }
 
 TEST(Exp64, IsWithinTwoRoundings) {

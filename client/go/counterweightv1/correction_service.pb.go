@@ -1737,6 +1737,199 @@ func (x *MergeSumsResponse) GetCountsRefusal() string {
 	return ""
 }
 
+// One batch to examine. The numbers of its fields are those of CorrectRequest,
+// and other fields of one are skipped: the bytes of a request for Correct are
+// one for Diagnose.
+type DiagnoseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As CorrectRequest.request_id.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// As CorrectRequest.labels. `policy_version` is read beside versions.
+	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
+	// Required. Shape of all tensors of this request.
+	Layout *Layout `protobuf:"bytes,3,opt,name=layout,proto3" json:"layout,omitempty"`
+	// Required. RESPONSE_MASK and at least two of ROLLOUT_LOG_PROBS,
+	// OLD_LOG_PROBS and CURRENT_LOG_PROBS, at most one per role. ADVANTAGES and
+	// POLICY_VERSIONS are examined if they came; other inputs are not. Not of a
+	// device's memory. Numbers that are not finite are findings, not errors.
+	Tensors []*Tensor `protobuf:"bytes,4,rep,name=tensors,proto3" json:"tensors,omitempty"`
+	// As CorrectRequest.group_ids. Absent: whether advantages add up to 0 in each
+	// group is not examined.
+	GroupIds []int64 `protobuf:"varint,10,rep,packed,name=group_ids,json=groupIds,proto3" json:"group_ids,omitempty"`
+	// As CorrectRequest.version_spans. Versions decide whether old log-probs that
+	// equal the rollout's are an error.
+	VersionSpans  []*VersionSpan `protobuf:"bytes,12,rep,name=version_spans,json=versionSpans,proto3" json:"version_spans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseRequest) Reset() {
+	*x = DiagnoseRequest{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseRequest) ProtoMessage() {}
+
+func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseRequest.ProtoReflect.Descriptor instead.
+func (*DiagnoseRequest) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DiagnoseRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DiagnoseRequest) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *DiagnoseRequest) GetLayout() *Layout {
+	if x != nil {
+		return x.Layout
+	}
+	return nil
+}
+
+func (x *DiagnoseRequest) GetTensors() []*Tensor {
+	if x != nil {
+		return x.Tensors
+	}
+	return nil
+}
+
+func (x *DiagnoseRequest) GetGroupIds() []int64 {
+	if x != nil {
+		return x.GroupIds
+	}
+	return nil
+}
+
+func (x *DiagnoseRequest) GetVersionSpans() []*VersionSpan {
+	if x != nil {
+		return x.VersionSpans
+	}
+	return nil
+}
+
+// The findings in one batch.
+type DiagnoseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's request_id, or one made by the server.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In the order of examination: exact facts first. Empty: nothing was found,
+	// which does not prove that nothing is wrong (kernels/doctor/FINDINGS.md).
+	Findings []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Positions with response_mask 1 whose log-probs are all finite.
+	Tokens int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// The tokens of these that were examined one by one: all, or those of whole
+	// sequences, chosen by a hash of their index, of at most 65536 positions.
+	// Integers, such as log-probs above 0, are counted over all tokens.
+	ExaminedTokens int64 `protobuf:"varint,4,opt,name=examined_tokens,json=examinedTokens,proto3" json:"examined_tokens,omitempty"`
+	// Sequences with such tokens.
+	ExaminedSequences int64 `protobuf:"varint,5,opt,name=examined_sequences,json=examinedSequences,proto3" json:"examined_sequences,omitempty"`
+	// Sentences for the caller that are not errors: tensors that were sent and
+	// are not examined.
+	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseResponse) Reset() {
+	*x = DiagnoseResponse{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseResponse) ProtoMessage() {}
+
+func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseResponse.ProtoReflect.Descriptor instead.
+func (*DiagnoseResponse) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DiagnoseResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DiagnoseResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *DiagnoseResponse) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *DiagnoseResponse) GetExaminedTokens() int64 {
+	if x != nil {
+		return x.ExaminedTokens
+	}
+	return 0
+}
+
+func (x *DiagnoseResponse) GetExaminedSequences() int64 {
+	if x != nil {
+		return x.ExaminedSequences
+	}
+	return 0
+}
+
+func (x *DiagnoseResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Request for the methods.
 type ListMethodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1746,7 +1939,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1951,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1964,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 // The methods table.
@@ -1785,7 +1978,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1990,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2003,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -1829,7 +2022,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2034,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2047,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 // The server's identity and limits.
@@ -1880,7 +2073,7 @@ type GetServerInfoResponse struct {
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
 	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
-	// "publish".
+	// "publish", "diagnose".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -1893,7 +2086,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2098,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2111,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2019,7 +2212,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2224,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2237,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -2074,7 +2267,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2279,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2292,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Release) GetVersion() string {
@@ -2133,7 +2326,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2338,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2351,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -2214,7 +2407,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2419,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2432,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -2295,7 +2488,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -2432,7 +2625,24 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x04sums\x18\x01 \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x129\n" +
 	"\x06answer\x18\x02 \x01(\v2!.counterweight.v1.CorrectResponseR\x06answer\x126\n" +
 	"\x06counts\x18\x03 \x01(\v2\x1e.counterweight.v1.GlobalCountsR\x06counts\x12%\n" +
-	"\x0ecounts_refusal\x18\x04 \x01(\tR\rcountsRefusal\"\x14\n" +
+	"\x0ecounts_refusal\x18\x04 \x01(\tR\rcountsRefusal\"\xa9\x02\n" +
+	"\x0fDiagnoseRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
+	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x120\n" +
+	"\x06layout\x18\x03 \x01(\v2\x18.counterweight.v1.LayoutR\x06layout\x122\n" +
+	"\atensors\x18\x04 \x03(\v2\x18.counterweight.v1.TensorR\atensors\x12\x1b\n" +
+	"\tgroup_ids\x18\n" +
+	" \x03(\x03R\bgroupIds\x12B\n" +
+	"\rversion_spans\x18\f \x03(\v2\x1d.counterweight.v1.VersionSpanR\fversionSpans\"\xf4\x01\n" +
+	"\x10DiagnoseResponse\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x125\n" +
+	"\bfindings\x18\x02 \x03(\v2\x19.counterweight.v1.FindingR\bfindings\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12'\n" +
+	"\x0fexamined_tokens\x18\x04 \x01(\x03R\x0eexaminedTokens\x12-\n" +
+	"\x12examined_sequences\x18\x05 \x01(\x03R\x11examinedSequences\x12\x1a\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\x14\n" +
 	"\x12ListMethodsRequest\"M\n" +
 	"\x13ListMethodsResponse\x126\n" +
 	"\amethods\x18\x01 \x03(\v2\x1c.counterweight.v1.MethodInfoR\amethods\"\x16\n" +
@@ -2473,14 +2683,15 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
 	"\x0eSelectionScope\x12\x1f\n" +
 	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14SELECTION_SCOPE_CALL\x10\x012\xad\x04\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\x80\x05\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
 	"\vListMethods\x12$.counterweight.v1.ListMethodsRequest\x1a%.counterweight.v1.ListMethodsResponse\x12`\n" +
 	"\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a'.counterweight.v1.GetServerInfoResponse\x12N\n" +
 	"\aPublish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponse\x12T\n" +
-	"\tMergeSums\x12\".counterweight.v1.MergeSumsRequest\x1a#.counterweight.v1.MergeSumsResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"\tMergeSums\x12\".counterweight.v1.MergeSumsRequest\x1a#.counterweight.v1.MergeSumsResponse\x12Q\n" +
+	"\bDiagnose\x12!.counterweight.v1.DiagnoseRequest\x1a\".counterweight.v1.DiagnoseResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -2495,7 +2706,7 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
 	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
@@ -2516,40 +2727,43 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*PublishResponse)(nil),       // 16: counterweight.v1.PublishResponse
 	(*MergeSumsRequest)(nil),      // 17: counterweight.v1.MergeSumsRequest
 	(*MergeSumsResponse)(nil),     // 18: counterweight.v1.MergeSumsResponse
-	(*ListMethodsRequest)(nil),    // 19: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 20: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 21: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 22: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 23: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 24: counterweight.v1.Release
-	(*Device)(nil),                // 25: counterweight.v1.Device
-	(*Limits)(nil),                // 26: counterweight.v1.Limits
-	nil,                           // 27: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 28: counterweight.v1.Layout
-	(*Tensor)(nil),                // 29: counterweight.v1.Tensor
-	(*Method)(nil),                // 30: counterweight.v1.Method
-	(TensorRole)(0),               // 31: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 32: counterweight.v1.NonFinitePolicy
-	(*PartialSums)(nil),           // 33: counterweight.v1.PartialSums
-	(*BatchSums)(nil),             // 34: counterweight.v1.BatchSums
-	(*MethodInfo)(nil),            // 35: counterweight.v1.MethodInfo
+	(*DiagnoseRequest)(nil),       // 19: counterweight.v1.DiagnoseRequest
+	(*DiagnoseResponse)(nil),      // 20: counterweight.v1.DiagnoseResponse
+	(*ListMethodsRequest)(nil),    // 21: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 22: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 23: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 24: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 25: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 26: counterweight.v1.Release
+	(*Device)(nil),                // 27: counterweight.v1.Device
+	(*Limits)(nil),                // 28: counterweight.v1.Limits
+	nil,                           // 29: counterweight.v1.CorrectResponse.MetricsEntry
+	(*Layout)(nil),                // 30: counterweight.v1.Layout
+	(*Tensor)(nil),                // 31: counterweight.v1.Tensor
+	(*Method)(nil),                // 32: counterweight.v1.Method
+	(TensorRole)(0),               // 33: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 34: counterweight.v1.NonFinitePolicy
+	(*PartialSums)(nil),           // 35: counterweight.v1.PartialSums
+	(*BatchSums)(nil),             // 36: counterweight.v1.BatchSums
+	(*Finding)(nil),               // 37: counterweight.v1.Finding
+	(*MethodInfo)(nil),            // 38: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	28, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	29, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	30, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	31, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	32, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	30, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	31, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	32, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	33, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	34, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
 	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
 	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	29, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	29, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	27, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	31, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	31, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	29, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
 	5,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
 	6,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
 	3,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	33, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	35, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
 	4,  // 15: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
 	0,  // 16: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
 	1,  // 17: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
@@ -2560,37 +2774,44 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	14, // 22: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
 	6,  // 23: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
 	7,  // 24: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	34, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	33, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
-	30, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
-	33, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
-	30, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	36, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	35, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	32, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	35, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	32, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
 	7,  // 30: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
-	33, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	35, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
 	2,  // 32: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
 	8,  // 33: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
-	35, // 34: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	25, // 35: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	26, // 36: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	23, // 37: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	24, // 38: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 39: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 40: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	19, // 41: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	21, // 42: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 43: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	17, // 44: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	2,  // 45: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 46: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	20, // 47: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	22, // 48: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	16, // 49: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	18, // 50: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	45, // [45:51] is the sub-list for method output_type
-	39, // [39:45] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	7,  // 34: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
+	30, // 35: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
+	31, // 36: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
+	9,  // 37: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	37, // 38: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
+	38, // 39: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	27, // 40: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	28, // 41: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	25, // 42: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	26, // 43: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 44: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 45: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	21, // 46: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	23, // 47: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 48: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	17, // 49: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	19, // 50: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	2,  // 51: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 52: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	22, // 53: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	24, // 54: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	16, // 55: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	18, // 56: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	20, // 57: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	51, // [51:58] is the sub-list for method output_type
+	44, // [44:51] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -2598,6 +2819,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 	if File_counterweight_v1_correction_service_proto != nil {
 		return
 	}
+	file_counterweight_v1_diagnosis_proto_init()
 	file_counterweight_v1_method_proto_init()
 	file_counterweight_v1_sums_proto_init()
 	file_counterweight_v1_tensor_proto_init()
@@ -2622,7 +2844,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

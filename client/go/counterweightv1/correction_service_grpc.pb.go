@@ -39,6 +39,7 @@ const (
 	CorrectionService_GetServerInfo_FullMethodName = "/counterweight.v1.CorrectionService/GetServerInfo"
 	CorrectionService_Publish_FullMethodName       = "/counterweight.v1.CorrectionService/Publish"
 	CorrectionService_MergeSums_FullMethodName     = "/counterweight.v1.CorrectionService/MergeSums"
+	CorrectionService_Diagnose_FullMethodName      = "/counterweight.v1.CorrectionService/Diagnose"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -71,6 +72,10 @@ type CorrectionServiceClient interface {
 	// loss. With the feature "partial_sums". A message has at most 256 KiB after
 	// decompression.
 	MergeSums(ctx context.Context, in *MergeSumsRequest, opts ...grpc.CallOption) (*MergeSumsResponse, error)
+	// Examines one batch for faults of its data, such as log-probs that lie one
+	// token late or a mask that covers the prompt, and names each. Publishes
+	// nothing. With the feature "diagnose". The limit is that of Correct.
+	Diagnose(ctx context.Context, in *DiagnoseRequest, opts ...grpc.CallOption) (*DiagnoseResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -144,6 +149,16 @@ func (c *correctionServiceClient) MergeSums(ctx context.Context, in *MergeSumsRe
 	return out, nil
 }
 
+func (c *correctionServiceClient) Diagnose(ctx context.Context, in *DiagnoseRequest, opts ...grpc.CallOption) (*DiagnoseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiagnoseResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_Diagnose_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -174,6 +189,10 @@ type CorrectionServiceServer interface {
 	// loss. With the feature "partial_sums". A message has at most 256 KiB after
 	// decompression.
 	MergeSums(context.Context, *MergeSumsRequest) (*MergeSumsResponse, error)
+	// Examines one batch for faults of its data, such as log-probs that lie one
+	// token late or a mask that covers the prompt, and names each. Publishes
+	// nothing. With the feature "diagnose". The limit is that of Correct.
+	Diagnose(context.Context, *DiagnoseRequest) (*DiagnoseResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -201,6 +220,9 @@ func (UnimplementedCorrectionServiceServer) Publish(context.Context, *PublishReq
 }
 func (UnimplementedCorrectionServiceServer) MergeSums(context.Context, *MergeSumsRequest) (*MergeSumsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method MergeSums not implemented")
+}
+func (UnimplementedCorrectionServiceServer) Diagnose(context.Context, *DiagnoseRequest) (*DiagnoseResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Diagnose not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -320,6 +342,24 @@ func _CorrectionService_MergeSums_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_Diagnose_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiagnoseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).Diagnose(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_Diagnose_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).Diagnose(ctx, req.(*DiagnoseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -346,6 +386,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MergeSums",
 			Handler:    _CorrectionService_MergeSums_Handler,
+		},
+		{
+			MethodName: "Diagnose",
+			Handler:    _CorrectionService_Diagnose_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -45,6 +45,7 @@ from counterweight_rl.config import (
     Preset,
     RejectionRule,
 )
+from counterweight_rl.diagnosis import Diagnosis, Finding
 from counterweight_rl.errors import (
     CopyWarning,
     CounterweightError,
@@ -54,6 +55,7 @@ from counterweight_rl.errors import (
     UnavailableError,
     Violation,
 )
+from counterweight_rl.examination import diagnose
 from counterweight_rl.info import (
     Device,
     DialectReleases,
@@ -78,9 +80,11 @@ __all__ = [
     "CounterweightError",
     "DeadlineError",
     "Device",
+    "Diagnosis",
     "Dialect",
     "DialectReleases",
     "Estimator",
+    "Finding",
     "GlobalCounts",
     "ImportanceWeight",
     "InvalidRequestError",
@@ -117,5 +121,6 @@ __all__ = [
     "UnavailableError",
     "Violation",
     "__version__",
+    "diagnose",
     "spans_of",
 ]

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from counterweight_rl import calls
+from counterweight_rl import calls, diagnose_call
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.config import Method
+from counterweight_rl.diagnosis import Diagnosis
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
 from counterweight_rl.local.target import check_local, read_target
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from counterweight_rl.calls import CorrectArguments, FixedArguments
+    from counterweight_rl.diagnose_call import DiagnoseArguments
     from counterweight_rl.transport.connection_aio import Connection
 
 __all__ = ["Client"]
@@ -338,6 +340,40 @@ class Client(OneProcess):
             timeout=timeout,
         )
         return await self._connection.run(call)
+
+    @calls.takes(diagnose_call.ARGUMENTS, of=diagnose_call.ARGUMENTS)
+    async def diagnose(self, **call: Unpack[DiagnoseArguments[ArrayT]]) -> Diagnosis:
+        """Examines one batch for faults of its data, and names each.
+
+        Arrays are those of ``correct``. Faults show in how log-probs differ, so give at least two
+        of the three. CUDA tensors are copied to the host. A batch goes to a server in one message.
+
+        Args:
+            response_mask: See ``correct``.
+            rollout_log_probs: See ``correct``.
+            old_log_probs: See ``correct``.
+            current_log_probs: See ``correct``.
+            advantages: See ``correct``; of every row, so that groups are whole.
+            sequence_lengths: See ``correct``.
+            group_ids: Group (prompt) of each sequence. None: whether advantages add up to 0 in
+                each group is not examined.
+            policy_version: See ``correct``.
+            policy_versions: See ``correct``; old log-probs that equal the rollout's are an error
+                where tokens are stale.
+            version_spans: See ``correct``.
+            staleness: Instead of the three above: integers >= 0 of the shape of response_mask, or
+                one for all tokens.
+            run: Label in a server's log.
+            request_id: Identifier of this request, at most 128 bytes of printable ASCII. None: the
+                client makes one.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            InvalidRequestError: The arrays cannot be read, or there are fewer than two log-probs.
+            CounterweightError: The errors of ``correct``.
+        """
+        calls.check_names("diagnose", call, diagnose_call.ARGUMENTS, diagnose_call.REQUIRED)
+        return await self._connection.run(diagnose_call.diagnose(**call))
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.

@@ -23,7 +23,7 @@ from counterweight_rl.arguments import (
     integer,
     text,
 )
-from counterweight_rl.arrays.batch import read_batch
+from counterweight_rl.arrays.batch import Batch, read_batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.out_argument import check_destinations
 from counterweight_rl.arrays.requested_outputs import read_outputs
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums")
+RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums", "Diagnose")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Call(Generic[T]):
         correction: A batch, which any transport can carry; every attempt reads its arrays.
         message: The request's message, without a batch and ``parts``.
         parts: The sums that a request of MergeSums has.
+        examined: The batch that a request of Diagnose has.
     """
 
     rpc: str
@@ -73,6 +74,7 @@ class Call(Generic[T]):
     correction: Correction[Any] | None = None
     message: messages.Message = field(default_factory=dict)
     parts: list[PartialSums] = field(default_factory=list)
+    examined: Batch[Any] | None = None
 
     def __post_init__(self) -> None:
         read_timeout(self.timeout)
@@ -83,8 +85,14 @@ class Call(Generic[T]):
 
     def failure(self, error: grpc.RpcError, *, closed: bool) -> CounterweightError:
         """Converts grpc's error to a typed one; ``closed`` if the client was closed meanwhile."""
-        sent = Sent() if self.correction is None else self.correction.sent
-        return from_rpc_error(error, self.request_id, closed=closed, sent=sent)
+        return from_rpc_error(error, self.request_id, closed=closed, sent=self.sent)
+
+    @property
+    def sent(self) -> Sent:
+        """The parts of the request that errors name by index."""
+        if self.examined is not None:
+            return Sent(tuple(role_name(tensor.role) for tensor in self.examined.inputs))
+        return Sent() if self.correction is None else self.correction.sent
 
     def report_begin(self) -> None:
         """Reports the begin of the call to ``progress``."""
@@ -149,7 +157,7 @@ if TYPE_CHECKING:  # a TypedDict is generic from Python 3.11 on
 
 
 @contextmanager
-def _identified(request_id: str) -> Iterator[None]:
+def identified(request_id: str) -> Iterator[None]:
     """Gives refusals of this package the request's id, as those of the server have it."""
     try:
         yield
@@ -192,7 +200,7 @@ def correct(
     """Builds the call of ``Client.correct``; raises its errors about arguments."""
     refuse_at_exit()
     request_id = uuid.uuid4().hex if request_id is None else text("request_id", request_id)
-    with _identified(request_id):
+    with identified(request_id):
         requested = read_outputs(
             outputs,
             method,
@@ -235,7 +243,7 @@ def correct(
         if global_counts is not None:
             counts = messages.to_message("global_counts", global_counts, GlobalCounts)
             head["global_counts"] = counts
-        labels = _labels(run=run, replica=replica, policy_version=policy_version, step=step)
+        labels = labels_of(run=run, replica=replica, policy_version=policy_version, step=step)
         if labels:
             head["labels"] = labels
         if version_spans is not None:
@@ -255,20 +263,27 @@ LOSS_ARGUMENTS = ARGUMENTS.keys() - {"outputs"}
 """The arguments of a policy loss."""
 
 
-def takes(names: Collection[str]) -> Callable[[FunctionT], FunctionT]:
-    """Shows ``help`` and ``inspect`` the arguments of ``correct`` that a ``**call`` stands for."""
+def takes(
+    names: Collection[str], of: Mapping[str, inspect.Parameter] = ARGUMENTS
+) -> Callable[[FunctionT], FunctionT]:
+    """Shows ``help`` and ``inspect`` the arguments that a ``**call`` stands for."""
 
     def show(function: FunctionT) -> FunctionT:
         own = inspect.signature(function)
         shown = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        shown += [p for name, p in ARGUMENTS.items() if name in {*names} - {*own.parameters}]
+        shown += [p for name, p in of.items() if name in {*names} - {*own.parameters}]
         function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         return function
 
     return show
 
 
-def check_names(function: str, call: Mapping[str, object], names: Collection[str]) -> None:
+def check_names(
+    function: str,
+    call: Mapping[str, object],
+    names: Collection[str],
+    required: Collection[str] = _REQUIRED,
+) -> None:
     """Refuses unknown and missing arguments of a ``**call`` as Python does.
 
     Raises:
@@ -278,14 +293,15 @@ def check_names(function: str, call: Mapping[str, object], names: Collection[str
         if name not in names:
             advice = did_you_mean(name, names)
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
-    for name in _REQUIRED:
+    for name in required:
         if name in names and name not in call:
             raise TypeError(f"{function}() is missing the keyword argument {name!r}")
 
 
-def _labels(
+def labels_of(
     *, run: str | None, replica: str | None, policy_version: int | None, step: int | None
 ) -> messages.Message:
+    """Returns the message of the labels that are not None."""
     labels: messages.Message = {}
     if run is not None:
         labels["run"] = text("run", run)
@@ -326,7 +342,7 @@ def metrics_of(
     refuse_at_exit()
     listed = sums_of_parts.listed(sums)
     message: messages.Message = {"method": messages.method_to_message(method)}
-    labels = _labels(run=run, replica=replica, policy_version=policy_version, step=step)
+    labels = labels_of(run=run, replica=replica, policy_version=policy_version, step=step)
     if labels and not publishes:
         raise ValueError(
             f"{', '.join(labels)}: sums are published under labels by a client with publish=, and "

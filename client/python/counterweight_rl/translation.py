@@ -40,6 +40,7 @@ _RPCS = {
     "ListMethods": "client.list_methods()",
     "GetServerInfo": "client.server_info()",
     "MergeSums": "client.merge()",
+    "Diagnose": "client.diagnose()",
     "CorrectStream": 'transport="stream"',
     "Publish": "publish=",
 }

@@ -17,10 +17,11 @@ import (
 type Server struct {
 	pb.UnimplementedCorrectionServiceServer
 
-	OnCorrect func(context.Context, *pb.CorrectRequest) (*pb.CorrectResponse, error)
-	OnStream  func(pb.CorrectionService_CorrectStreamServer) error
-	OnInfo    func() (*pb.GetServerInfoResponse, error)
-	OnMerge   func(*pb.MergeSumsRequest) (*pb.MergeSumsResponse, error)
+	OnCorrect  func(context.Context, *pb.CorrectRequest) (*pb.CorrectResponse, error)
+	OnStream   func(pb.CorrectionService_CorrectStreamServer) error
+	OnInfo     func() (*pb.GetServerInfoResponse, error)
+	OnMerge    func(*pb.MergeSumsRequest) (*pb.MergeSumsResponse, error)
+	OnDiagnose func(*pb.DiagnoseRequest) (*pb.DiagnoseResponse, error)
 
 	mutex    sync.Mutex
 	requests []*pb.CorrectRequest
@@ -112,4 +113,13 @@ func (s *Server) MergeSums(ctx context.Context, request *pb.MergeSumsRequest) (*
 		return s.UnimplementedCorrectionServiceServer.MergeSums(ctx, request)
 	}
 	return s.OnMerge(request)
+}
+
+// Diagnose implements the service.
+func (s *Server) Diagnose(ctx context.Context, request *pb.DiagnoseRequest) (*pb.DiagnoseResponse, error) {
+	s.seen(ctx, nil)
+	if s.OnDiagnose == nil {
+		return s.UnimplementedCorrectionServiceServer.Diagnose(ctx, request)
+	}
+	return s.OnDiagnose(request)
 }

@@ -86,6 +86,14 @@ class Batch(Generic[ArrayT]):
         """Runs the work on CUDA tensors inside on the caller's stream."""
         return nullcontext() if self.stream is None else cuda.on_stream(self.stream)
 
+    @property
+    def lengths(self) -> list[int]:
+        """Positions of each sequence."""
+        if "packed" in self.layout:
+            return list(self.layout["packed"]["sequence_lengths"])
+        shape = self.layout["padded"]
+        return [shape["length"]] * int(shape["num_sequences"])
+
     def output_shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of the output."""
         if name == "sequence_reasons":

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from counterweight_rl.arguments import int_list, integer, items, shown, text
+from counterweight_rl.arguments import INT64, int_list, integer, items, shown, text
+from counterweight_rl.arrays.device_array import DeviceArray
+from counterweight_rl.arrays.interop import adopt
 from counterweight_rl.errors import Violation, refuse
 
 Span = tuple[int, int, int, int]
@@ -49,6 +51,30 @@ def spans_of(
         ValueError: A label without a version, or labels of several kinds.
     """
     return _spans("completions", items("completions", completions, "a sequence"), order, offset)
+
+
+def read_staleness(staleness: Any) -> tuple[int, Any]:
+    """Returns a policy_version, and the policy_versions that are so much older.
+
+    Args:
+        staleness: Integers >= 0 of the shape of response_mask, or one for all tokens; then the
+            versions are None, all of them 0.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: One is below 0.
+    """
+    if isinstance(staleness, int | np.integer):
+        newest, least, versions = integer("staleness", staleness, INT64), staleness, None
+    else:
+        array = adopt("staleness", staleness)
+        if isinstance(array, DeviceArray):
+            raise TypeError("staleness must be numpy's, torch's or an integer")
+        newest, least = (int(array.max()), int(array.min())) if 0 not in array.shape else (0, 0)
+        versions = newest - array
+    if least < 0:
+        raise ValueError(f"staleness must be >= 0; got {least}")
+    return newest, versions
 
 
 def read_spans(spans: Any, num_sequences: int) -> list[dict[str, int]]:

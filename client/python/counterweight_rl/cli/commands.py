@@ -10,7 +10,17 @@ import click
 
 from counterweight_rl._version import __version__
 from counterweight_rl.choices import NonFinitePolicy
-from counterweight_rl.cli import batch_file, compare, demo, display, doctor, listing, serve, suggest
+from counterweight_rl.cli import (
+    batch_doctor,
+    batch_file,
+    compare,
+    demo,
+    display,
+    doctor,
+    listing,
+    serve,
+    suggest,
+)
 from counterweight_rl.cli.connection import Connection, connected
 from counterweight_rl.cli.method import read_method, read_methods
 from counterweight_rl.cli.problems import FailureError, InputError, invalid, needs_extra
@@ -204,14 +214,40 @@ def _demo(connection: Connection, save: pathlib.Path | None) -> None:
 
 
 @counterweight.command("doctor")
+@click.argument("file", type=_FILE, required=False)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note", "never"]),
+    default="error",
+    show_default=True,
+    help="Severity from which on a finding in FILE makes the exit code 1.",
+)
+@click.option(
+    "--policy-version",
+    type=int,
+    help="Version of the policy being trained; needed for the file's policy_versions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @connected
-def _doctor(connection: Connection, as_json: bool) -> None:
-    """Tell what is installed and works, and why CUDA does not.
+def _doctor(
+    connection: Connection,
+    file: pathlib.Path | None,
+    fail_on: str,
+    policy_version: int | None,
+    as_json: bool,
+) -> None:
+    """Name what is wrong with the batch of a FILE, or with this installation.
 
-    The exit code is 1 if library or server cannot be used, or the server of --target does not
-    answer.
+    A FILE is as for counterweight correct. Its faults, such as log-probs that lie one token late,
+    are named, each with its numbers, an example and the way out.
+
+    Without FILE: what is installed and works, and why CUDA does not. The exit code is 1 if library
+    or server cannot be used, or the server of --target does not answer.
     """
+    if file is not None:
+        with connection.open() as client:
+            found = batch_doctor.examine(client, file, policy_version)
+        sys.exit(batch_doctor.report(found, file, fail_on, as_json=as_json))
     target = None if connection.target.startswith("local:") else connection.target
     findings = list(doctor.examine(target, connection.open))
     sys.exit(doctor.report(display.console(), findings, as_json=as_json))

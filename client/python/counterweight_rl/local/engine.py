@@ -110,6 +110,8 @@ class Engine:
         assert call.read is not None
         if call.rpc == "MergeSums":
             return call.read(self._merge(call))
+        if call.rpc == "Diagnose":
+            return call.read(self._diagnose(call, timeout, stop))
         answer = ctypes.POINTER(library.Answer)()
         functions = {
             "ListMethods": self._library.cw_list_methods,
@@ -119,6 +121,32 @@ class Engine:
             raise self._failure(call.request_id, Sent())
         try:
             return call.read(json_form.load(answer.contents.message.copy()))
+        finally:
+            self._library.cw_free(answer)
+
+    def _diagnose(self, call: calls.Call[Any], timeout: float | None, stop: STOP) -> Message:
+        """The answer of Diagnose."""
+        assert call.examined is not None
+        tensors = [_aligned(tensor) for tensor in call.examined.tensors]
+        places = [addresses(tensor.data) for tensor in tensors]
+        inputs = (library.Bytes * len(places))(*(library.Bytes(b, e - b) for b, e in places))
+        heads = [{"role": tensor.role, "dtype": tensor.dtype} for tensor in tensors]
+        message = json_form.dump({**call.message, "tensors": heads})
+        request = library.Request(
+            struct_size=_REQUEST_BYTES,
+            format=library.JSON,
+            message=library.bytes_of(message),
+            tensors=inputs,
+            num_tensors=len(places),
+            timeout_seconds=_seconds(timeout),
+            stop=ctypes.pointer(stop),
+            memory=library.HOST,
+        )
+        answer = ctypes.POINTER(library.Answer)()
+        if self._library.cw_diagnose(self._handle, ctypes.byref(request), ctypes.byref(answer)):
+            raise self._failure(call.request_id, call.sent)
+        try:
+            return json_form.load(answer.contents.message.copy())
         finally:
             self._library.cw_free(answer)
 
@@ -177,7 +205,7 @@ class Engine:
                 num_tensors=len(places),
                 place=place,
                 context=placing.context,
-                timeout_seconds=0.0 if timeout is None else max(timeout, library.SHORTEST_SECONDS),
+                timeout_seconds=_seconds(timeout),
                 stop=ctypes.pointer(stop),
                 memory=library.HOST if stream is None else library.CUDA,
                 stream=stream,
@@ -220,6 +248,11 @@ class Engine:
         fields = read(error.violations.copy())
         message = error.message.decode("utf-8", "replace")
         return from_code(code, message, fields, request_id=request_id, sent=sent)
+
+
+def _seconds(timeout: float | None) -> float:
+    """A timeout in the library's form."""
+    return 0.0 if timeout is None else max(timeout, library.SHORTEST_SECONDS)
 
 
 def _on_device(tensor: Input) -> tuple[int, int]:

@@ -148,6 +148,7 @@ _ANSWER = ctypes.POINTER(ctypes.POINTER(Answer))
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cw_open": (ctypes.c_int, (ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p))),
     "cw_correct": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
+    "cw_diagnose": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
     "cw_sums": (
         ctypes.c_int,
         (ctypes.POINTER(Answer), ctypes.c_int32, ctypes.POINTER(Bytes)),

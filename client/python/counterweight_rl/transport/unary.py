@@ -17,6 +17,7 @@ _ANSWERS: dict[str, Any] = {
     "ListMethods": pb.ListMethodsResponse,
     "GetServerInfo": pb.GetServerInfoResponse,
     "MergeSums": pb.MergeSumsResponse,
+    "Diagnose": pb.DiagnoseResponse,
 }
 _REQUESTS: dict[str, Any] = {"MergeSums": pb.MergeSumsRequest}
 
@@ -34,6 +35,10 @@ def read(call: calls.Call[T], message: bytes) -> T:
 
 def request(call: calls.Call[Any]) -> bytes:
     """Returns the request of a call without a batch."""
+    if call.examined is not None:
+        # The fields of a DiagnoseRequest have the numbers of a CorrectRequest's.
+        head = framing.to_request(call.message)
+        return framing.encode_request(head, call.examined.tensors)
     if call.rpc not in _REQUESTS:
         return b""
     message = {**call.message, "parts": [partial_sums.to_message(part) for part in call.parts]}

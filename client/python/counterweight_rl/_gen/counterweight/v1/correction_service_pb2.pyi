@@ -1,3 +1,4 @@
+from ...counterweight.v1 import diagnosis_pb2 as _diagnosis_pb2
 from ...counterweight.v1 import method_pb2 as _method_pb2
 from ...counterweight.v1 import sums_pb2 as _sums_pb2
 from ...counterweight.v1 import tensor_pb2 as _tensor_pb2
@@ -274,6 +275,38 @@ class MergeSumsResponse(_message.Message):
     counts: GlobalCounts
     counts_refusal: str
     def __init__(self, sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., answer: _Optional[_Union[CorrectResponse, _Mapping]] = ..., counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., counts_refusal: _Optional[str] = ...) -> None: ...
+
+class DiagnoseRequest(_message.Message):
+    __slots__ = ("request_id", "labels", "layout", "tensors", "group_ids", "version_spans")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_SPANS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    labels: Labels
+    layout: _tensor_pb2.Layout
+    tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
+    group_ids: _containers.RepeatedScalarFieldContainer[int]
+    version_spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., group_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ...) -> None: ...
+
+class DiagnoseResponse(_message.Message):
+    __slots__ = ("request_id", "findings", "tokens", "examined_tokens", "examined_sequences", "warnings")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXAMINED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXAMINED_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    findings: _containers.RepeatedCompositeFieldContainer[_diagnosis_pb2.Finding]
+    tokens: int
+    examined_tokens: int
+    examined_sequences: int
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListMethodsRequest(_message.Message):
     __slots__ = ()

@@ -70,6 +70,11 @@ class CorrectionServiceStub(object):
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.FromString,
                 _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/Diagnose',
+                request_serializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.FromString,
+                _registered_method=True)
 
 
 class CorrectionServiceServicer(object):
@@ -130,6 +135,15 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Diagnose(self, request, context):
+        """Examines one batch for faults of its data, such as log-probs that lie one
+        token late or a mask that covers the prompt, and names each. Publishes
+        nothing. With the feature "diagnose". The limit is that of Correct.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +176,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.MergeSums,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -327,6 +346,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/MergeSums',
             counterweight_dot_v1_dot_correction__service__pb2.MergeSumsRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.MergeSumsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/Diagnose',
+            counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.SerializeToString,
+            counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.FromString,
             options,
             channel_credentials,
             insecure,

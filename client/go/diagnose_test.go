@@ -1,0 +1,82 @@
+package counterweight_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	cw "github.com/counterweight/counterweight/client/go"
+	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
+	"github.com/counterweight/counterweight/client/go/internal/fakeserver"
+	"github.com/counterweight/counterweight/client/go/internal/servertest"
+)
+
+func TestDiagnoseNamesAShift(t *testing.T) {
+	client := dial(t, servertest.Start(t).Address)
+	batch := raggedBatch(16, 40)
+	late := batch.RolloutLogProbs
+	batch.OldLogProbs = append([]float32{-0.5}, late[:len(late)-1]...)
+	batch.CurrentLogProbs, batch.Advantages = nil, nil
+	found, err := client.Diagnose(context.Background(), batch, cw.RequestID("the-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.RequestID != "the-id" || found.Tokens == 0 || found.ExaminedTokens != found.Tokens {
+		t.Errorf("got %+v", found)
+	}
+	if len(found.Findings) != 1 || found.Findings[0].Name != "shifted" {
+		t.Fatalf("got %+v", found.Findings)
+	}
+	shifted := found.Findings[0]
+	if shifted.Severity != cw.SeverityError || shifted.Stream != "rollout_log_probs" {
+		t.Errorf("got %+v", shifted)
+	}
+	if !(shifted.Repaired < 0.1*shifted.Observed) || shifted.Sequence < 0 {
+		t.Errorf("got %+v", shifted)
+	}
+}
+
+func TestDiagnoseReadsWhatIsAbsent(t *testing.T) {
+	fake := &fakeserver.Server{}
+	fake.OnDiagnose = func(request *pb.DiagnoseRequest) (*pb.DiagnoseResponse, error) {
+		bytes := 0
+		for _, tensor := range request.GetTensors() {
+			bytes += len(tensor.GetData())
+		}
+		if len(request.GetTensors()) != 5 || bytes != (4*4+1)*16*40 {
+			t.Errorf("got %d tensors of %d bytes", len(request.GetTensors()), bytes)
+		}
+		return &pb.DiagnoseResponse{Findings: []*pb.Finding{
+			{Name: "new"}, {Name: "old", Sequence: proto.Int64(0), Position: proto.Int64(0), Observed: proto.Float64(0)},
+		}}, nil
+	}
+	client := dial(t, fake.Start(t))
+	found, err := client.Diagnose(context.Background(), raggedBatch(16, 40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := found.Findings[0], found.Findings[1]
+	if !math.IsNaN(first.Observed) || first.Sequence != -1 || first.Position != -1 || first.Stream != "" {
+		t.Errorf("got %+v", first)
+	}
+	if second.Observed != 0 || !math.IsNaN(second.Repaired) || second.Sequence != 0 || second.Position != 0 {
+		t.Errorf("got %+v", second)
+	}
+}
+
+func TestDiagnoseOfAnOldServer(t *testing.T) {
+	client := dial(t, (&fakeserver.Server{}).Start(t))
+	_, err := client.Diagnose(context.Background(), raggedBatch(2, 3))
+	var failed *cw.CallError
+	if !errors.As(err, &failed) || failed.Code != codes.Unimplemented {
+		t.Errorf("got %v", err)
+	}
+	var invalid *cw.InvalidRequestError
+	if _, err := client.Diagnose(context.Background(), nil); !errors.As(err, &invalid) {
+		t.Errorf("got %v", err)
+	}
+}
