@@ -80,7 +80,9 @@ def compile_programs() -> None:
         *(f"-DCOUNTERWEIGHT_{option}=OFF" for option in options),
     )
     if not (SOURCE / "build/protobuf/libprotobuf.a").is_file():
-        raise refuse("it needs protobuf 3, as Debian 12 and 13 have it, and another version is installed")
+        raise refuse(
+            "it needs protobuf 3, as Debian 12 and 13 have it, and another version is installed"
+        )
     run("compiling", "cmake", "--build", BUILT, "--target", SERVER, "counterweight_embedded")
 
 
