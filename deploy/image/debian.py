@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import platform
 import subprocess
 from collections.abc import Sequence
 
@@ -27,8 +28,10 @@ class Package:
     @property
     def url(self) -> str:
         """Returns the package URL, by which scanners know it."""
+        release = platform.freedesktop_os_release()
         return (
-            f"pkg:deb/debian/{self.name}@{self.version}?arch={self.architecture}&distro=debian-12"
+            f"pkg:deb/debian/{self.name}@{self.version}?arch={self.architecture}"
+            f"&distro=debian-{release['VERSION_ID']}"
         )
 
     def copyright(self) -> bytes:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs dist/counterweight_rl-*.tar.gz, from which pip builds the wheel on Debian 12. Runs after .ci/setup wheel.
+"""Packs dist/counterweight_rl-*.tar.gz, from which pip builds the wheel on Debian. Runs after .ci/setup wheel.
 
 It has the client at its root, the sources of library and server in source/, and deploy/wheel/source_build.py as its backend.
 """

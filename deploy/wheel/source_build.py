@@ -1,4 +1,4 @@
-"""The build backend of the source distribution: compiles libcounterweight.so and counterweight-server on Debian 12.
+"""The build backend of the source distribution: compiles libcounterweight.so and counterweight-server on Debian.
 
 deploy/wheel/pack_sdist.py puts it beside pyproject.toml. setuptools makes the Python part of the wheel; the library goes into its
 package and the server into its scripts. Both use the machine's own libraries, so the wheel is for this kind of machine.
@@ -50,7 +50,7 @@ def check_packages() -> None:
         return
     if shutil.which("dpkg-query") is None:
         raise refuse(
-            "it is built on Debian 12, and this machine has no dpkg; install the wheel instead, or set "
+            "it is built on Debian, and this machine has no dpkg; install the wheel instead, or set "
             "COUNTERWEIGHT_SKIP_APT=1 where the libraries come from elsewhere"
         )
     asked = (ROOT / "debian_packages.txt").read_text().split()
@@ -80,7 +80,9 @@ def compile_programs() -> None:
         *(f"-DCOUNTERWEIGHT_{option}=OFF" for option in options),
     )
     if not (SOURCE / "build/protobuf/libprotobuf.a").is_file():
-        raise refuse("it needs Debian 12's protobuf 3, and another version is installed")
+        raise refuse(
+            "it needs protobuf 3, as Debian 12 and 13 have it, and another version is installed"
+        )
     run("compiling", "cmake", "--build", BUILT, "--target", SERVER, "counterweight_embedded")
 
 

@@ -51,8 +51,9 @@ void LogProtobuf(std::string_view message) {
 class LibrarySink : public absl::LogSink {
  public:
   void Send(const absl::LogEntry& entry) override {
-    const std::string_view file = entry.source_filename();
-    const std::string_view message = entry.text_message();
+    // Copies: abseil may have a string_view of its own.
+    const std::string file(entry.source_filename());
+    const std::string message(entry.text_message());
     if (entry.log_severity() == absl::LogSeverity::kFatal) {
       // Abseil sends it twice, the second time with the stack, and aborts.
       if (!entry.stacktrace().empty()) return;

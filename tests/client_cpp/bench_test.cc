@@ -1,6 +1,7 @@
 // counterweight-bench as a process: its output and exit codes.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

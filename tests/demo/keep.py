@@ -9,10 +9,11 @@ import signal
 import tempfile
 import threading
 import urllib.parse
+import urllib.request
 from collections.abc import Callable, Sequence
 
 from prometheus_process import Prometheus, find_tool
-from server_process import REPOSITORY, ServerProcess
+from server_process import DEADLINE_SECONDS, REPOSITORY, ServerProcess
 
 RULES = REPOSITORY / "deploy/prometheus/rules.yml"
 # Between two training steps: curves grow while one looks.
@@ -26,7 +27,9 @@ def page_of(server: ServerProcess) -> str:
 
 def graph_of(prometheus: Prometheus) -> str:
     query = {"g0.expr": GRAPH, "g0.tab": "0", "g0.range_input": "5m"}
-    return f"{prometheus.url}/graph?{urllib.parse.urlencode(query)}"
+    # The root redirects to the graphs, which distributions and versions have at different paths.
+    with urllib.request.urlopen(prometheus.url, timeout=DEADLINE_SECONDS) as page:
+        return f"{page.url}?{urllib.parse.urlencode(query)}"
 
 
 def keep(

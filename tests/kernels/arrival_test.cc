@@ -1,6 +1,7 @@
 // Batches that arrive row by row: the same bytes as whole ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "tests/testing/backends.h"

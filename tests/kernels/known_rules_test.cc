@@ -1,7 +1,9 @@
 // Results of rejection rules, computed by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tests/testing/backends.h"
 #include "tests/testing/specs.h"

@@ -1,6 +1,7 @@
 // Laws that hold for the loss of every batch.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 

@@ -1,6 +1,7 @@
 // The same rows in other batches: their bytes stay equal, and sums agree.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/testing/backends.h"

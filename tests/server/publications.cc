@@ -1,5 +1,6 @@
 #include "tests/server/publications.h"
 
+#include <cstdint>
 #include <initializer_list>
 
 namespace counterweight::server {

@@ -1,5 +1,6 @@
 #include "server/engine/request_scan.h"
 
+#include <algorithm>
 #include <string>
 
 #include "counterweight/v1/correction_service.pb.h"

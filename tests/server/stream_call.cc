@@ -1,6 +1,7 @@
 #include "tests/server/stream_call.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "gtest/gtest.h"
 

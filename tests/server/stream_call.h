@@ -2,6 +2,7 @@
 #ifndef COUNTERWEIGHT_TESTS_SERVER_STREAM_CALL_H_
 #define COUNTERWEIGHT_TESTS_SERVER_STREAM_CALL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

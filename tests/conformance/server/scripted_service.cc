@@ -1,5 +1,6 @@
 #include "tests/conformance/server/scripted_service.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdio>

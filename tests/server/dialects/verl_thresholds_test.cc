@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "tests/server/dialects/blocks.h"
 
 namespace counterweight::server {

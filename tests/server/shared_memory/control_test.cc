@@ -1,5 +1,6 @@
 #include "server/shared_memory/control.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <string_view>

@@ -226,16 +226,22 @@ def find() -> pathlib.Path:
     if entries:
         return _file_of(min(entries, key=lambda each: (each.name, each.value)))
     package = pathlib.Path(__file__).resolve().parent.parent
+    file = package / _NAME
     # In a checkout the package is client/python/counterweight_rl.
-    places = [package / _NAME, package.parents[2] / "build/release" / _NAME]
-    for place in places:
+    checkout = package.parent.parent.parent
+    in_checkout = (checkout / ".ci/build").is_file()
+    built = checkout / "build/release" / _NAME
+    for place in [file, *([built] if in_checkout else [])]:
         if place.is_file():
             return place
-    looked = " and ".join(str(place) for place in places)
-    raise _unusable(
-        f'a target "local:" needs {_NAME}, which is not at {looked}; build it '
-        f"(.ci/build release counterweight_embedded), or name it in {VARIABLE}"
-    )
+    if in_checkout:
+        how = f"{built} is missing: build it (.ci/build release counterweight_embedded)"
+    else:
+        how = (
+            f"{file} is missing, for only the Python sources are installed; the wheel has it too "
+            "(`make wheel` in a checkout, then pip install dist/counterweight_rl-*.whl)"
+        )
+    raise _unusable(f'a target "local:" needs {_NAME}, and {how}, or name one in {VARIABLE}')
 
 
 def _file_of(entry: importlib.metadata.EntryPoint) -> pathlib.Path:
