@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
                       .data = corrections.data(),
                       .bytes = corrections.size() * sizeof(float)}};
   cw::Response response;
-  std::mt19937 random(0);
+  std::mt19937 random(0);  // NOLINT(bugprone-random-generator-seed)
   std::vector<policy::Logits> updates(1);  // logits after each
   while (updates.size() <= 50) {
     const policy::Logits newest = updates.back();

@@ -7,7 +7,7 @@
 #include "client/cpp/examples/policy.h"
 
 int main() {
-  std::mt19937 random(0);
+  std::mt19937 random(0);  // NOLINT(bugprone-random-generator-seed)
   std::vector<policy::Logits> updates(1);  // logits after each
   while (updates.size() <= 50) {
     const policy::Logits newest = updates.back();
