@@ -17,8 +17,8 @@ namespace counterweight::client {
 v1::Method Preset(std::string_view name,
                   const std::map<std::string, double>& parameters = {});
 
-// Another system's own configuration block ("verl", "trl", "skyrl", "openrlhf")
-// as a JSON object; empty text means the system's defaults. `release` selects
+// Another system's own configuration block ("verl", "trl", "skyrl", "openrlhf",
+// "slime", "miles") as a JSON object; empty text means the system's defaults. `release` selects
 // the release to reproduce, "0.9.1"; empty means the newest that the server
 // knows (v1::Dialect.release). kInvalidArgument if the block is not a JSON
 // object; the server checks its fields.

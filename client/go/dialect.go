@@ -31,8 +31,8 @@ func IgnoreUnknownFields() DialectOption {
 	return func(dialect *pb.Dialect) { dialect.IgnoreUnknownFields = true }
 }
 
-// Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", and others of
-// ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans
+// Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", "slime",
+// "miles", and others of ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans
 // and nil; nil is the system's defaults. The server checks its content; a value of another Go type
 // is an InvalidRequestError of Correct.
 //

@@ -178,6 +178,9 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
         ApplyRowDivisors(request, use, layout.value.num_sequences, &spec);
     violations.Append(stated.violations);
     violations.Append(row_divisors.violations);
+    if (!method.value.row_divisors.empty()) {
+      row_divisors.value = std::move(method.value.row_divisors);
+    }
     CheckComputesLoss(request, spec, &violations);
   }
   if (!is_wanted()) return {};

@@ -330,7 +330,10 @@ Result<std::vector<double>> ApplyRowDivisors(const v1::CorrectRequest& request,
     return refuse(NotRead(use));
   }
   if (use.is_dialect) {
-    return refuse("is not read by a dialect, whose system has none");
+    return refuse(use.divisors_field.empty()
+                      ? "is not read by a dialect, whose system has none"
+                      : Concat("is not read by this dialect; ",
+                               use.divisors_field, " has them"));
   }
   const bool divides_rows = reduction.row == RowCount::kTokens ||
                             reduction.row == RowCount::kKeptTokens;

@@ -51,6 +51,7 @@ Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
   method.counts_use = std::move(translation.counts_use);
   method.counts_use.is_dialect = true;
   method.groups = {std::move(translation.groups), translation.num_groups};
+  method.row_divisors = std::move(translation.row_divisors);
   return result;
 }
 

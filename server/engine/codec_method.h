@@ -44,6 +44,8 @@ struct Method {
   bool uses_group_ids = false;
   // Otherwise these groups, if any.
   Groups groups;
+  // The block's divisors of rows, if any.
+  std::vector<double> row_divisors;
   CountsUse counts_use;
 };
 

@@ -10,8 +10,8 @@ struct CountsUse {
   // Denominator GLOBAL: the counts must be there, and a count of kept tokens
   // (sequences) replaces that of all.
   bool is_global = false;
-  // A dialect: divisors of rows are refused, and where no rule drops a token,
-  // the count of all tokens (sequences) is the kept ones' too.
+  // A dialect: the request's divisors of rows are refused, and where no rule
+  // drops a token, the count of all tokens (sequences) is the kept ones' too.
   bool is_dialect = false;
   bool omits_loss = false;  // CorrectRequest.omit_loss
   // Why the loss reads no counts; empty: it reads them.
@@ -23,6 +23,8 @@ struct CountsUse {
   // The field that would replace the padded width, by which the loss divides
   // for want of it; empty: the loss does not.
   std::string width_field;
+  // The dialect's own field for divisors of rows; empty: it has none.
+  std::string divisors_field;
 };
 
 }  // namespace counterweight::server

@@ -87,6 +87,8 @@ struct Translation {
   int64_t num_groups = 0;
   // True if CorrectRequest.group_ids supplies the groups instead.
   bool uses_group_ids = false;
+  // Batch::row_divisors, [num_sequences], where the block has them.
+  std::vector<double> row_divisors;
   CountsUse counts_use;
   // True if the answer's loss is NaN for LossSums::count 0, like that system's.
   bool empty_loss_is_nan = false;

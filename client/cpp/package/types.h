@@ -98,7 +98,7 @@ class Method {
   // A row of the methods table; `parameters` replace its defaults.
   static Method Preset(std::string_view name,
                        const std::map<std::string, double>& parameters = {});
-  // Another system's block ("verl", "trl", "skyrl", "openrlhf") as JSON; empty:
+  // A system's block (of "verl", "trl", "slime", ...) as JSON; empty:
   // the system's defaults. `release`, such as "0.9.1"; empty: the newest.
   // kInvalidArgument if the block is not a JSON object.
   static Status Dialect(std::string_view system, std::string_view block_json,

@@ -4,6 +4,7 @@
 #include "server/engine/dialects/openrlhf.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/skyrl.h"
+#include "server/engine/dialects/slime.h"
 #include "server/engine/dialects/trl.h"
 #include "server/engine/dialects/verl.h"
 
@@ -15,6 +16,8 @@ constexpr Dialect kDialects[] = {
     {"trl", kTrlReleases, TranslateTrl},
     {"skyrl", kSkyrlReleases, TranslateSkyrl},
     {"openrlhf", kOpenrlhfReleases, TranslateOpenrlhf},
+    {"slime", kSlimeReleases, TranslateSlime},
+    {"miles", kMilesReleases, TranslateMiles},
 };
 
 }  // namespace

@@ -77,6 +77,8 @@ from typing import Any
 FIELDS: Mapping[str, Mapping[str, Any]] = {
 )";
   Fields systems;
+  systems["miles"] = FieldsOf(kSlimeFields, kMilesFields);
+  systems["slime"] = FieldsOf(kSlimeFields);
   systems["openrlhf"] =
       FieldsOf(kOpenrlhfFields, kOpenrlhfOldFields, kOpenrlhfNewFields);
   systems["skyrl"] = Skyrl();

@@ -138,6 +138,47 @@ inline constexpr std::string_view kOpenrlhfNewFields[] = {
     "is_correction_level", "is_correction_mode", "is_correction_gating",
     "loss_agg_mode", "is_correction_threshold"};
 
+// slime's arguments with an effect on answers, and those of them that only
+// refuse; the fields of its MIS example; and two facts of the call,
+// rollout_mask_sums and step_global_batch_size.
+inline constexpr std::string_view kSlimeFields[] = {
+    "advantage_estimator",
+    "calculate_per_token_loss",
+    "custom_pg_loss_reducer_function_path",
+    "custom_tis_function_path",
+    "entropy_coef",
+    "eps_clip",
+    "eps_clip_c",
+    "eps_clip_high",
+    "get_mismatch_metrics",
+    "kl_coef",
+    "kl_loss_coef",
+    "kl_loss_type",
+    "opsm_delta",
+    "rollout_mask_sums",
+    "rs_level",
+    "rs_lower_bound",
+    "rs_upper_bound",
+    "rs_veto_threshold",
+    "step_global_batch_size",
+    "tis_batch_normalize",
+    "tis_clip",
+    "tis_clip_low",
+    "tis_level",
+    "tis_lower_bound",
+    "tis_mode",
+    "tis_upper_bound",
+    "use_kl_loss",
+    "use_opd",
+    "use_opsm",
+    "use_rollout_logprobs",
+    "use_rs",
+    "use_tis",
+    "use_unbiased_kl"};
+
+// miles has these too.
+inline constexpr std::string_view kMilesFields[] = {"skip_actor_forward_only"};
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_

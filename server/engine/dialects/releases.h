@@ -67,6 +67,11 @@ inline constexpr DatedRelease kSkyrlReleases[] = {
      "0 and 5; cispo_anchor; cispo/ratio_*; enable_sample_support_replay"},
 };
 
+// Both run from git: @624b824a (0.3.1) and @31f1ca961 (0.1.0), which the
+// answers are of. Their numbers date nothing, so any is taken for this one.
+inline constexpr DatedRelease kSlimeReleases[] = {{{0, 0, 0}, ""}};
+inline constexpr DatedRelease kMilesReleases[] = {{{0, 0, 0}, ""}};
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_RELEASES_H_

@@ -1,0 +1,37 @@
+// slime's and miles' metrics, from the sums of a batch. Each averages a token
+// quantity like the loss: by tokens with calculate_per_token_loss, else the
+// rows' means by rows. One whose sum is not there, of rows' means or of tokens,
+// is left out, and so are all of them beside rollout_mask_sums.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
+
+#include "kernels/spec.h"
+#include "kernels/sums.h"
+#include "server/engine/dialect.h"
+#include "server/engine/dialects/slime_correction.h"
+#include "server/engine/dialects/slime_loss.h"
+#include "server/engine/dialects/slime_policies.h"
+
+namespace counterweight::server {
+
+// The parts of a block that metrics depend on.
+struct SlimeReport {
+  bool is_miles = false;
+  bool has_rollout = false;  // rollout log-probs were sent
+  SlimePolicies policies;
+  SlimeCorrection correction;
+  SlimeLoss loss;
+  kernels::CorrectionSpec spec;
+};
+
+// Adds the metrics of the loss, if `report` has one, and of the mismatch.
+void AddSlimeMetrics(const SlimeReport& report, const kernels::BatchSums& sums,
+                     MetricMap* metrics);
+
+// Appends a violation where empty rows count otherwise than in the kernels.
+void CheckSlimeRows(const SlimeReport& report, const kernels::BatchSums& sums,
+                    Violations* violations);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
