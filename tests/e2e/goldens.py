@@ -13,8 +13,10 @@ from server_process import REPOSITORY
 FOLDER = REPOSITORY / "tests/golden"
 # Number of files of each system, so that no file is skipped.
 COUNTS = {
+    "miles": 156,
     "openrlhf": 108,
     "skyrl": 181,
+    "slime": 167,
     "trl": 175,
     "verl": 326,
     "dated/openrlhf": 111,
@@ -24,10 +26,17 @@ COUNTS = {
 # All files of each system.
 SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
-    for system in ("openrlhf", "skyrl", "trl", "verl")
+    for system in ("miles", "openrlhf", "skyrl", "slime", "trl", "verl")
 }
-# Releases with answers that equal the files without a release.
-OLD_RELEASES = {"openrlhf": "0.11.0", "skyrl": "0.4.0", "trl": "1.9.0", "verl": "0.9.0"}
+# Releases with answers that equal the files without a release; "": the system has none.
+OLD_RELEASES = {
+    "miles": "",
+    "openrlhf": "0.11.0",
+    "skyrl": "0.4.0",
+    "slime": "",
+    "trl": "1.9.0",
+    "verl": "0.9.0",
+}
 
 GOLDENS: dict[str, dict[str, Any]] = {
     f"{folder.removeprefix('dated/')}/{path.stem}": json.loads(path.read_text())
@@ -37,6 +46,11 @@ GOLDENS: dict[str, dict[str, Any]] = {
 BLAMED_FIELDS: dict[str, list[str]] = json.loads((FOLDER / "blamed_fields.json").read_text())
 # Batches that the original answers and the server refuses.
 REFUSED: dict[str, dict[str, Any]] = json.loads((FOLDER / "refused.json").read_text())
+# Metrics that a system's answers lack, and in how many files.
+MISSING: dict[str, dict[str, int]] = {
+    system: missing["files"]
+    for system, missing in json.loads((FOLDER / "missing_metrics.json").read_text()).items()
+}
 for name, refusal in REFUSED.items():
     GOLDENS[name]["expect"] = {"error": {"message": refusal["reason"]}}
     BLAMED_FIELDS[name] = refusal["blamed"]

@@ -251,7 +251,7 @@ def test_unknown_dialect_and_keys(client: cw.Client) -> None:
         client.correct(method=cw.Dialect("verll", {}), **batch)
     assert paths(caught.value) == ["method.dialect.system"]
     assert fields(caught.value) == ["method.system"]
-    assert "Did you mean 'verl'? It speaks verl, trl, skyrl, openrlhf." in str(caught.value)
+    assert "Did you mean 'verl'? It speaks verl, trl, skyrl, openrlhf, " in str(caught.value)
     with pytest.raises(cw.InvalidRequestError, match="rollout_is") as caught:
         client.correct(method=cw.Dialect("verl", {"rollout_iss": "token"}), **batch)
     assert paths(caught.value) == ["method.dialect.block.rollout_iss"]

@@ -7,7 +7,7 @@ import re
 import counterweight_rl as cw
 import numpy as np
 import pytest
-from goldens import BLAMED_FIELDS, COUNTS, FOLDER, GOLDENS, array, correct
+from goldens import BLAMED_FIELDS, COUNTS, FOLDER, GOLDENS, MISSING, array, correct
 
 
 def check_tensor(
@@ -45,7 +45,9 @@ def test_answer(client: cw.Client, name: str) -> None:
         largest = np.abs(expected).max(initial=0.0)
         check_tensor(result.gradient, expected, mask, rtol=2e-5, atol=1e-6 * largest)
     for metric, value in expect.get("metrics", {}).items():
-        assert metric in result.metrics
+        if metric not in result.metrics:
+            assert metric in MISSING.get(golden["dialect"], {})
+            continue
         np.testing.assert_allclose(
             result.metrics[metric], float(value), rtol=2e-5, atol=2e-6, err_msg=metric
         )

@@ -231,7 +231,7 @@ TEST(Codec, UnknownNamesOfMethodsAreToldTheNearest) {
   dialect->set_system("vrel");
   EXPECT_EQ(Description(request),
             "'vrel' is not a dialect of this server. Did you mean 'verl'? It "
-            "speaks verl, trl, skyrl, openrlhf.");
+            "speaks verl, trl, skyrl, openrlhf, slime, miles.");
 }
 
 TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
@@ -244,7 +244,8 @@ TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
   request.mutable_method()->mutable_dialect()->set_system(giant);
   EXPECT_EQ(Description(request), shown +
                                       " is not a dialect of this server. It "
-                                      "speaks verl, trl, skyrl, openrlhf.");
+                                      "speaks verl, trl, skyrl, openrlhf, "
+                                      "slime, miles.");
 }
 
 TEST(Codec, ManyUnknownParametersAreCounted) {

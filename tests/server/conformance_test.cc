@@ -191,10 +191,14 @@ INSTANTIATE_TEST_SUITE_P(DatedTrl, ConformanceTest,
 INSTANTIATE_TEST_SUITE_P(DatedVerl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("dated/verl")),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Miles, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("miles")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Slime, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("slime")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, ConformanceTest,

@@ -114,10 +114,14 @@ INSTANTIATE_TEST_SUITE_P(DatedTrl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("dated/trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Miles, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("miles")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Slime, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("slime")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenTest, testing::ValuesIn(ReadGoldens("trl")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, GoldenTest,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,9 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   if (!translation->groups.empty()) {
     batch.SetGroups(translation->groups, translation->num_groups);
   }
+  if (!translation->row_divisors.empty()) {
+    batch.SetRowDivisors(translation->row_divisors);
+  }
   kernels::ReferenceResult result =
       kernels::Reference(translation->spec, batch.view());
   GoldenAnswer answer;
@@ -91,6 +95,34 @@ TEST_P(GoldenReferenceTest, MatchesOriginal) {
   EXPECT_THAT(Differences(golden, answer), testing::IsEmpty());
 }
 
+// Metrics of the files that their answers lack, and in how many.
+std::map<std::string, int> CountMissing(const std::string& dialect) {
+  std::map<std::string, int> missing;
+  for (const Golden& golden : ReadGoldens(dialect)) {
+    if (golden.error) continue;
+    Translation translation =
+        FindDialect(dialect)->translate(golden.block, false, FactsOf(golden));
+    const GoldenAnswer answer = Compute(golden, &translation);
+    for (const auto& [name, value] : golden.metrics) {
+      if (!answer.metrics.contains(name)) ++missing[name];
+    }
+  }
+  return missing;
+}
+
+TEST(MissingMetricsTest, AreThoseOfTheList) {
+  for (const char* dialect : {"slime", "miles"}) {
+    const std::map<std::string, int> missing = CountMissing(dialect);
+    for (const auto& [name, files] : missing) {
+      const auto listed = MissingMetrics(dialect).find(name);
+      const bool is_listed = listed != MissingMetrics(dialect).end();
+      EXPECT_EQ(is_listed ? listed->second : 0, files)
+          << dialect << " " << name;
+    }
+    EXPECT_EQ(MissingMetrics(dialect).size(), missing.size()) << dialect;
+  }
+}
+
 std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
@@ -102,10 +134,14 @@ INSTANTIATE_TEST_SUITE_P(DatedTrl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("dated/trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Miles, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("miles")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Slime, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("slime")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, GoldenReferenceTest,
