@@ -18,7 +18,7 @@ const goldenFolder = "../../tests/golden"
 
 // goldenCounts are how many files there are of each system: none is left out.
 var goldenCounts = map[string]int{
-	"miles": 156, "openrlhf": 108, "skyrl": 181, "slime": 167, "trl": 175, "verl": 326,
+	"miles": 156, "openrlhf": 108, "skyrl": 181, "slime": 167, "tinker": 108, "trl": 175, "verl": 326,
 	"dated/openrlhf": 111, "dated/trl": 88, "dated/verl": 68,
 }
 

@@ -17,6 +17,7 @@ COUNTS = {
     "openrlhf": 108,
     "skyrl": 181,
     "slime": 167,
+    "tinker": 108,
     "trl": 175,
     "verl": 326,
     "dated/openrlhf": 111,
@@ -26,7 +27,7 @@ COUNTS = {
 # All files of each system.
 SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
-    for system in ("miles", "openrlhf", "skyrl", "slime", "trl", "verl")
+    for system in ("miles", "openrlhf", "skyrl", "slime", "tinker", "trl", "verl")
 }
 # Releases with answers that equal the files without a release; "": the system has none.
 OLD_RELEASES = {
@@ -34,6 +35,7 @@ OLD_RELEASES = {
     "openrlhf": "0.11.0",
     "skyrl": "0.4.0",
     "slime": "",
+    "tinker": "",
     "trl": "1.9.0",
     "verl": "0.9.0",
 }

@@ -231,7 +231,8 @@ TEST(Codec, UnknownNamesOfMethodsAreToldTheNearest) {
   dialect->set_system("vrel");
   EXPECT_EQ(Description(request),
             "'vrel' is not a dialect of this server. Did you mean 'verl'? It "
-            "speaks verl, trl, skyrl, openrlhf, slime, miles.");
+            "speaks verl, trl, skyrl, openrlhf, slime, miles, "
+            "tinker.");
 }
 
 TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
@@ -245,7 +246,7 @@ TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
   EXPECT_EQ(Description(request), shown +
                                       " is not a dialect of this server. It "
                                       "speaks verl, trl, skyrl, openrlhf, "
-                                      "slime, miles.");
+                                      "slime, miles, tinker.");
 }
 
 TEST(Codec, ManyUnknownParametersAreCounted) {

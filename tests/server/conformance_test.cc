@@ -199,6 +199,8 @@ INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("slime")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Tinker, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("tinker")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, ConformanceTest,

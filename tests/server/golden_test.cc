@@ -122,6 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, GoldenTest,
                          testing::ValuesIn(ReadGoldens("slime")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Tinker, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("tinker")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenTest, testing::ValuesIn(ReadGoldens("trl")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, GoldenTest,

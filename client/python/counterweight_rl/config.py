@@ -230,7 +230,7 @@ class Dialect:
     ``Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})``
 
     Attributes:
-        system: "verl", "trl", "skyrl", "openrlhf", "slime" or "miles"; see
+        system: "verl", "trl", "skyrl", "openrlhf", "slime", "miles" or "tinker"; see
             ``ServerInfo.dialects``.
         block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
             which is sent and checked as a whole; or the system's configuration object (a

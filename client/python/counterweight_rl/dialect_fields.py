@@ -171,6 +171,14 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "use_tis": None,
         "use_unbiased_kl": None,
     },
+    "tinker": {
+        "loss_fn": None,
+        "loss_fn_config": {
+            "beta": None,
+            "clip_high_threshold": None,
+            "clip_low_threshold": None,
+        },
+    },
     "trl": {
         "beta": None,
         "delta": None,

@@ -5,6 +5,7 @@
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/skyrl.h"
 #include "server/engine/dialects/slime.h"
+#include "server/engine/dialects/tinker.h"
 #include "server/engine/dialects/trl.h"
 #include "server/engine/dialects/verl.h"
 
@@ -18,6 +19,7 @@ constexpr Dialect kDialects[] = {
     {"openrlhf", kOpenrlhfReleases, TranslateOpenrlhf},
     {"slime", kSlimeReleases, TranslateSlime},
     {"miles", kMilesReleases, TranslateMiles},
+    {"tinker", kTinkerReleases, TranslateTinker},
 };
 
 }  // namespace

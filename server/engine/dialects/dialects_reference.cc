@@ -48,6 +48,12 @@ Fields Skyrl() {
   return block;
 }
 
+Fields Tinker() {
+  Fields block = FieldsOf(kTinkerFields);
+  block["loss_fn_config"] = FieldsOf(kTinkerConfigFields);
+  return block;
+}
+
 // As ruff formats them.
 void Print(const Fields& fields, const std::string& indent) {
   for (const auto& [name, inner] : fields.items()) {
@@ -82,6 +88,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
   systems["openrlhf"] =
       FieldsOf(kOpenrlhfFields, kOpenrlhfOldFields, kOpenrlhfNewFields);
   systems["skyrl"] = Skyrl();
+  systems["tinker"] = Tinker();
   systems["trl"] = FieldsOf(kTrlFields);
   systems["verl"] = Verl();
   Print(systems, "    ");

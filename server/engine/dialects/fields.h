@@ -179,6 +179,12 @@ inline constexpr std::string_view kSlimeFields[] = {
 // miles has these too.
 inline constexpr std::string_view kMilesFields[] = {"skip_actor_forward_only"};
 
+// Arguments of Tinker's forward_backward, and fields of loss_fn_config.
+inline constexpr std::string_view kTinkerFields[] = {"loss_fn",
+                                                     "loss_fn_config"};
+inline constexpr std::string_view kTinkerConfigFields[] = {
+    "beta", "clip_high_threshold", "clip_low_threshold"};
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_FIELDS_H_

@@ -71,6 +71,8 @@ inline constexpr DatedRelease kSkyrlReleases[] = {
 // answers are of. Their numbers date nothing, so any is taken for this one.
 inline constexpr DatedRelease kSlimeReleases[] = {{{0, 0, 0}, ""}};
 inline constexpr DatedRelease kMilesReleases[] = {{{0, 0, 0}, ""}};
+// A service.
+inline constexpr DatedRelease kTinkerReleases[] = {{{0, 0, 0}, ""}};
 
 }  // namespace counterweight::server
 

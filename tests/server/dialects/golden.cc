@@ -86,7 +86,9 @@ std::string ReleaseOf(const json& file, const std::string& dialect) {
   }
   if (dialect == "verl") return "0.9.0";
   if (dialect == "trl") return "1.9.0";
-  if (dialect == "slime" || dialect == "miles") return "";
+  for (const char* unnumbered : {"slime", "miles", "tinker"}) {
+    if (dialect == unnumbered) return "";
+  }
   return dialect == "openrlhf" ? "0.11.0" : "0.4.0";
 }
 

@@ -142,6 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("slime")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Tinker, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("tinker")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("trl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Verl, GoldenReferenceTest,

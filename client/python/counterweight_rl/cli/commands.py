@@ -47,7 +47,9 @@ def counterweight(context: click.Context) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--method", "-m", help="Named method; see counterweight methods.")
 @click.option("--parameter", "-p", multiple=True, help="NAME=NUMBER of the method; repeatable.")
-@click.option("--dialect", help="System of --block: verl, trl, skyrl, openrlhf, slime or miles.")
+@click.option(
+    "--dialect", help="System of --block: verl, trl, skyrl, openrlhf, slime, miles or tinker."
+)
 @click.option("--block", type=_FILE, help="YAML or JSON file with the block of --dialect.")
 @click.option("--release", help="Release of the dialect's system whose numbers are wanted.")
 @click.option("--output", "-o", type=_FILE, help=".npz or Parquet file for the results.")
