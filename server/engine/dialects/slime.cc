@@ -3,7 +3,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "server/engine/dialects/block_reader.h"
@@ -72,9 +71,8 @@ Translation Translate(const SlimeSystem& system, const Struct& block,
   spec.peer_sums = report.correction.measures &&
                    report.correction.function == SlimeFunction::kMis;
   report.spec = spec;
-  translation.report = [report = std::move(report)](
-                           const kernels::BatchSums& sums, MetricMap* metrics,
-                           Violations* violations) {
+  translation.report = [report](const kernels::BatchSums& sums,
+                                MetricMap* metrics, Violations* violations) {
     CheckSlimeRows(report, sums, violations);
     AddSlimeMetrics(report, sums, metrics);
   };
