@@ -253,6 +253,36 @@ TEST(Acceptor, ClosesAnIpv4ConnectionOfAnIpv6Listener) {
   EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 0; }));
 }
 
+// Versions of gRPC differ in how they write the brackets.
+TEST(Acceptor, ClosesAnIpv6Connection) {
+  std::string error;
+  const auto acceptor = Acceptor::Bind(
+      {.listen = {Tcp("::1")}, .max_connections = 9}, NullLog(), &error);
+  if (acceptor == nullptr) GTEST_SKIP() << "no IPv6: " << error;
+  Accepted accepted;
+  acceptor->Start(accepted.Handle(), [] {});
+  const std::string address = acceptor->addresses().front();
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_addr = in6addr_loopback;
+  to.sin6_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  for (const std::string ip : {"%5B::1%5D", "[::1]"}) {
+    const FileDescriptor closed(
+        socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(
+        connect(closed.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    ASSERT_TRUE(Eventually([&] { return acceptor->connections() == 1; }));
+    sockaddr_in6 own{};
+    socklen_t size = sizeof(own);
+    ASSERT_EQ(
+        getsockname(closed.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+    acceptor->Close("ipv6:" + ip + ":" + std::to_string(ntohs(own.sin6_port)));
+    ASSERT_TRUE(IsEnded(closed)) << ip;
+    EXPECT_TRUE(Eventually([&] { return acceptor->connections() == 0; }));
+  }
+}
+
 TEST(Acceptor, AnAddressThatFloodsAgainAndAgainIsRefused) {
   std::string error;
   std::ostringstream lines;

@@ -196,6 +196,17 @@ TEST(Publication, ReadingKeepsEveryNumber) {
   EXPECT_EQ(WritePublication(read.value).DebugString(), request.DebugString());
 }
 
+// A mask may have dropped all tokens.
+TEST(Publication, TheLargestWeightMayBe0) {
+  v1::PublishRequest request = FullPublication();
+  request.mutable_sums()->mutable_weight()->set_max(0);
+  const Result<Publication> read = ReadLimited(request);
+  ASSERT_TRUE(read.ok());
+  const v1::PublishRequest written = WritePublication(read.value);
+  EXPECT_EQ(written.DebugString(), request.DebugString());
+  EXPECT_TRUE(ReadLimited(written).ok());
+}
+
 TEST(Publication, ALossMayBeAnyNumber) {
   v1::PublishRequest request = FullPublication();
   v1::LossSums& loss = *request.mutable_sums()->mutable_loss();

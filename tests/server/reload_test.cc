@@ -1,5 +1,6 @@
 #include "server/reload.h"
 
+#include <chrono>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -133,6 +134,23 @@ TEST_F(FullServerTakeUpTest, MorePlacesHoldForTheNextCalls) {
     return running_.Scrape().find("\ncounterweight_arriving_requests 2\n") !=
            std::string::npos;
   }));
+}
+
+// A request of a full server waits as long as it may now.
+TEST_F(FullServerTakeUpTest, AnotherTimeInTheQueueHoldsForTheNextRequest) {
+  Config loaded = config_;
+  loaded.max_queued_requests = 1;
+  loaded.max_queue_seconds = 0.01;
+  Load(loaded);
+  const auto correct = [&] { return running_.Correct(SmallRequest()); };
+  running_.backend().Close();
+  std::future<grpc::Status> computed = std::async(std::launch::async, correct);
+  running_.backend().WaitForCalls(1);
+  std::future<grpc::Status> waits = std::async(std::launch::async, correct);
+  EXPECT_EQ(waits.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  running_.backend().Open();
+  EXPECT_TRUE(computed.get().ok());
+  EXPECT_EQ(waits.get().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(TakeUpTest, AnErrorKeepsWhatWasAndShowsInTheGauge) {

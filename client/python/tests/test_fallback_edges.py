@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from fake_memory import Sharing
 from fake_server import FakeServer, Held, failing, in_turn, retry_info
 from sample import ALL, BATCH, MASK, answer, correct
 from test_fallback import AWAY, FULL, QUICK, FakeLibrary, library
 
 import counterweight_rl as cw
 import counterweight_rl.aio
+from counterweight_rl.shared_memory.region import SUPPORTED
 from counterweight_rl.status import StatusCode
 
 __all__ = ["library"]
@@ -333,3 +335,30 @@ def test_asyncio_clients_judge_alike(
             assert client.fallbacks == {choice: 1}
 
     asyncio.run(asyncio.wait_for(use(), 60))
+
+
+@pytest.mark.skipif(not SUPPORTED, reason="memory is shared on Linux only")
+def test_shared_memory_that_is_not_possible_now_is_an_absence(
+    sharing: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller who chose shared memory has no other transport while its socket is mute."""
+    server, memory = sharing
+    monkeypatch.setattr("counterweight_rl.shared_memory.registry._PATIENCE_SECONDS", 0.05)
+    memory.silent = True
+    with opened(server, "identity", transport="shared_memory") as client:
+        assert correct(client).backend == "identity"
+        assert client.fallbacks == {"identity": 1}
+
+    async def use() -> None:
+        async with counterweight_rl.aio.Client(
+            server.target,
+            timeout=30,
+            retry=QUICK,
+            on_unavailable="identity",
+            transport="shared_memory",
+        ) as client:
+            assert (await client.correct(**BATCH)).backend == "identity"
+            assert client.fallbacks == {"identity": 1}
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+    assert not server.requests
