@@ -64,6 +64,9 @@ bool UseKey(SSL_CTX* context, const std::string& text) {
 }
 
 bool TrustClients(SSL_CTX* context, const std::string& authorities) {
+  // As gRPC: an authority may be one that another signed.
+  X509_STORE_set_flags(SSL_CTX_get_cert_store(context),
+                       X509_V_FLAG_PARTIAL_CHAIN);
   const ReadBio bio = BioOf(authorities);
   while (const OwnedCertificate authority = NextCertificate(bio)) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) !=
@@ -150,8 +153,7 @@ bool IsSignedBy(SSL_CTX* context, std::string_view certificate,
     }
     if (X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context),
                             leaf.get(), between.get()) == 1) {
-      X509_STORE_CTX_set_flags(
-          check.get(), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_NO_CHECK_TIME);
+      X509_STORE_CTX_set_flags(check.get(), X509_V_FLAG_NO_CHECK_TIME);
       is_signed = X509_verify_cert(check.get()) == 1;
     }
   }

@@ -122,6 +122,22 @@ def test_both_ports_send_the_certificates_between(
         assert client.server_info().version
 
 
+def test_both_ports_take_an_authority_that_another_signed(
+    start_server: StartServer, authority: Authority, pair: Pair
+) -> None:
+    below = authority.intermediate("below-clients")
+    client = below.sign("client-below", "DNS:prometheus.example")
+    server = start_server(*pair.flags(), f"--tls_client_ca={below.certificate}")
+    assert get(server, trusting(authority, client))[0] == 200
+    trusted = cw.TlsConfig(
+        root_certificates=authority.certificate,
+        private_key=client.key,
+        certificate_chain=client.certificate,
+    )
+    with cw.Client(server.address, tls=trusted) as connected:
+        assert connected.server_info().version
+
+
 def test_who_trusts_another_authority_reads_nothing(
     encrypted: ServerProcess, other: Authority
 ) -> None:
