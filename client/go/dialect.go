@@ -32,7 +32,7 @@ func IgnoreUnknownFields() DialectOption {
 }
 
 // Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", "slime",
-// "miles", and others of ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans
+// "miles", "tinker", and others of ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans
 // and nil; nil is the system's defaults. The server checks its content; a value of another Go type
 // is an InvalidRequestError of Correct.
 //

@@ -10,7 +10,6 @@ namespace counterweight::server {
 namespace {
 
 using kernels::BatchSums;
-using kernels::CorrectionSpec;
 using kernels::Level;
 using kernels::RatioSource;
 using kernels::RuleSums;
