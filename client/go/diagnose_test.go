@@ -35,7 +35,8 @@ func TestDiagnoseNamesAShift(t *testing.T) {
 	if shifted.Severity != cw.SeverityError || shifted.Stream != "rollout_log_probs" {
 		t.Errorf("got %+v", shifted)
 	}
-	if !(shifted.Repaired < 0.1*shifted.Observed) || shifted.Sequence < 0 {
+	// The last token of each row has a neighbour of another row.
+	if !(shifted.Repaired < 0.25*shifted.Observed) || shifted.Sequence < 0 {
 		t.Errorf("got %+v", shifted)
 	}
 }
