@@ -118,5 +118,7 @@ def test_every_release_that_peers_compares_has_its_defaults() -> None:
 
 def test_every_release_with_other_answers_has_its_defaults(client: cw.Client) -> None:
     for row in client.server_info().dialect_releases:
+        if row.system not in LOSSES:
+            continue  # it runs from git
         for release in row.releases:
             assert (row.system, release.version) in RELEASES

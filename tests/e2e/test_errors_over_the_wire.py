@@ -313,10 +313,17 @@ def test_deadline(client: cw.Client) -> None:
         client.correct(method="token_tis", timeout=1e-3, **batch)
 
 
+# What the block of a system must have.
+REQUIRED = {"tinker": {"loss_fn": "importance_sampling"}}
+
+
 @pytest.mark.parametrize(
     "method",
     [
-        *(cw.Dialect(system, {f"z{i:02}": 1 for i in range(40)}) for system in sorted(FIELDS)),
+        *(
+            cw.Dialect(system, {**REQUIRED.get(system, {}), **{f"z{i:02}": 1 for i in range(40)}})
+            for system in sorted(FIELDS)
+        ),
         cw.Dialect("skyrl", {"sapo": {f"z{i:02}": 1 for i in range(40)}}),
         cw.Preset("token_tis", **{f"z{i:02}": 1.0 for i in range(40)}),
     ],

@@ -54,7 +54,7 @@ def all_batches() -> list[dict[str, Any]]:
         {**BATCH, "method": "geo_rs_token_tis", "metrics": False},
     ]
     names = [name for name in GOLDENS if name not in BLAMED_FIELDS]
-    batches += [arguments(GOLDENS[name]) for name in names[::5]]
+    batches += [arguments(GOLDENS[name]) for name in names[::7]]
     assert len(batches) < publisher.QUEUE
     return [
         {"run": f"run-{i % 3}", "request_id": f"id-{i}", **batch} for i, batch in enumerate(batches)
