@@ -64,6 +64,7 @@ bool AllEqual(const std::vector<RowMean>& rows) {
 void GroupRule(Examination* e, const std::vector<RowMean>& rows) {
   // By group, then by sequence.
   std::vector<std::pair<int64_t, const RowMean*>> sorted;
+  sorted.reserve(rows.size());
   for (const RowMean& row : rows) {
     sorted.emplace_back(e->group_ids[row.sequence], &row);
   }

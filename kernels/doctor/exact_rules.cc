@@ -85,7 +85,7 @@ int64_t First(const Examination& e, IsSo is_so) {
 }
 
 // The stream that a stream is compared with.
-int PartnerOf(int stream) { return stream == 1 ? 0 : stream == 0 ? 1 : 1; }
+int PartnerOf(int stream) { return stream == 1 ? 0 : 1; }
 
 // Which of the two makes a stream without negative values fit the other one.
 bool FitsAsProbabilities(const Examination& e, int stream) {
