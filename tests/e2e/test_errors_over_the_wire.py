@@ -313,7 +313,7 @@ def test_deadline(client: cw.Client) -> None:
         client.correct(method="token_tis", timeout=1e-3, **batch)
 
 
-# What the block of a system must have.
+# Fields that a system requires in its block.
 REQUIRED = {"tinker": {"loss_fn": "importance_sampling"}}
 
 
