@@ -13,7 +13,7 @@ help: ## List the targets
 	@echo 'CUDA=1 fetches a CUDA compiler and builds for GPUs, CUDA=0 never does. TORCH=1 adds the tests and'
 	@echo 'benchmarks that need torch (5 GB). ARGS="..." are the flags of make serve.'
 
-demo: ## From a fresh Debian 12 or 13 to a server correcting real rollouts; KEEP=1 leaves it running for a browser
+demo: ## From a fresh Debian 12 to a server correcting real rollouts; KEEP=1 leaves it running for a browser
 	@echo 'demo: step 1 of 3: packages (the first time 1 to 4 minutes)'
 	@.ci/setup
 	@echo 'demo: step 2 of 3: building the server (the first time 3 to 12 minutes on two cores; three files of kernels take a minute or more each)'
@@ -21,7 +21,7 @@ demo: ## From a fresh Debian 12 or 13 to a server correcting real rollouts; KEEP
 	@echo 'demo: step 3 of 3: correcting real rollouts (seconds)'
 	@$(PYTHON) tests/demo/demo.py --server $(SERVER) $(if $(KEEP),--keep)
 
-test: ## From a fresh Debian 12 or 13 to all tests, at both ends of the Python dependencies; ARGS="kernels_test" or a path for a part
+test: ## From a fresh Debian 12 to all tests, at both ends of the Python dependencies; ARGS="kernels_test" or a path for a part
 	@.ci/test $(ARGS)
 
 build: ## The server, tests and benchmarks in build/release

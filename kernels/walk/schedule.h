@@ -17,8 +17,8 @@ enum class StepKind : uint8_t {
   kBoth,           // a walk with statistics and outputs
   kOutputs,        // a walk that writes outputs and adds up the loss
   kSettleLoss,     // adds up the loss, decides what tokens get back of it
-  // Backends that shorten have these: outputs and loss of rows whose gradient
-  // alone waits for a number of the whole row.
+  // Outputs and loss in one walk, where only the gradient depends on a sum of
+  // the row. For backends with RowWalk::shortens.
   kRowRatioLoss,         // RowRatioLoss
   kOutputsThenGradient,  // slopes in the gradient's place, then the gradient
 };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/doctor/examine.h"
 #include "server/engine/codec_enums.h"
@@ -66,6 +68,29 @@ void CheckGroups(const v1::CorrectRequest& request, const Layout& layout,
   violations->push_back({"group_ids", "must have one entry per sequence"});
 }
 
+// Inputs that are not examined, or only beside others that are absent.
+std::vector<std::string> WarnOfUnexamined(const v1::CorrectRequest& request,
+                                          const Tensors& tensors,
+                                          bool has_versions) {
+  std::vector<std::string> warnings;
+  const auto warn = [&](bool is_unread, const char* text) {
+    if (is_unread) warnings.emplace_back(text);
+  };
+  const bool has_pair = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS) &&
+                        tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
+  warn(tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS),
+       "ref_log_probs was sent, but is not examined");
+  warn(request.group_ids_size() > 0 && !tensors.has(v1::TENSOR_ROLE_ADVANTAGES),
+       "group_ids was sent, but is examined beside advantages only");
+  warn(has_versions && !has_pair,
+       "versions of tokens were sent, but are examined beside "
+       "rollout_log_probs and old_log_probs only");
+  warn(request.labels().has_policy_version() && !has_versions,
+       "policy_version was sent, but is examined beside versions of tokens "
+       "only");
+  return warnings;
+}
+
 void EncodeFinding(const kernels::doctor::Finding& finding,
                    v1::Finding* message) {
   message->set_name(kernels::doctor::Describe(finding.name).text);
@@ -108,10 +133,8 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
       .tensors = std::move(tensors.value),
       .versions = std::move(versions.value),
       .group_ids = {request.group_ids().begin(), request.group_ids().end()}};
-  if (patient.tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS)) {
-    patient.warnings.emplace_back(
-        "ref_log_probs was sent, but is not examined");
-  }
+  patient.warnings =
+      WarnOfUnexamined(request, patient.tensors, patient.versions.came);
   return {std::move(patient), {}};
 }
 

@@ -149,6 +149,21 @@ def test_the_command_line_passes_healthy_files(tmp_path: pathlib.Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_what_is_not_examined_is_mentioned(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("click")
+    batch = one_of("healthy")
+    del batch["policy_versions"], batch["advantages"]
+    assert [text.split()[0] for text in cw.diagnose(**batch, policy_version=3).warnings] == [
+        "group_ids",
+        "policy_version",
+    ]
+    path = tmp_path / "reference.npz"
+    np.savez(path, **batch, ref_log_probs=batch["old_log_probs"])
+    ended = counterweight("doctor", path)
+    assert "warning: ref_log_probs is not examined" in ended.stdout
+    assert "warning: group_ids" in ended.stdout
+
+
 def test_a_file_without_two_log_probs_is_refused(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("click")
     path = tmp_path / "one.npz"

@@ -4,9 +4,9 @@
 // merge), the bytes of a tensor's element that data repeats, a CorrectRequest
 // or MergeSumsRequest.
 //
-// Checks: every call returns one of its codes with a sentence; a message that
-// cw_validate refuses is not corrected; a prepared call answers and refuses as
-// cw_correct does, with the same bytes.
+// Checks: every call, cw_diagnose included, returns one of its codes with a
+// sentence; a message that cw_validate refuses is not corrected; a prepared
+// call answers and refuses as cw_correct does, with the same bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -174,6 +174,15 @@ void CheckMerge(const std::string& message, int32_t format) {
   cw_free(answer);
 }
 
+// The same batch, examined.
+void CheckDiagnosis(const cw_request& request) {
+  cw_answer* answer = nullptr;
+  const int code = cw_diagnose(Handle(), &request, &answer);
+  CheckError(code);
+  if (code == CW_OK) CheckAnswer(answer, /*is_sized=*/true);
+  cw_free(answer);
+}
+
 void CheckMessage(Input input) {
   const uint8_t choices = input.TakeByte();
   const uint8_t element = input.TakeByte();
@@ -208,6 +217,7 @@ void CheckMessage(Input input) {
   if (code == CW_OK) CheckAnswer(answer, /*is_sized=*/true);
   CheckPrepared(request, code, answer);
   cw_free(answer);
+  CheckDiagnosis(request);
 }
 
 }  // namespace

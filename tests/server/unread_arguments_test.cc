@@ -384,6 +384,23 @@ TEST(UnreadArguments, AreRefusedOrMentionedByEveryDialect) {
       {"openrlhf", "{}"},
       {"openrlhf", R"({"token_level_loss": false, "dp_size": 2})"},
       {"openrlhf", R"({"is_correction_level": "token"})"},
+      {"slime", "{}"},
+      {"slime", R"({"use_tis": true})"},
+      {"slime", R"({"use_tis": true, "use_rs": true, "custom_tis_function_path":
+          "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
+          })"},
+      {"slime", R"({"advantage_estimator": "gspo"})"},
+      {"slime", R"({"calculate_per_token_loss": true})"},
+      {"slime", R"({"rollout_mask_sums": [9, 8, 7, 6],
+                    "step_global_batch_size": 5})"},
+      {"slime", R"({"use_opsm": true})"},
+      {"miles", "{}"},
+      {"miles", R"({"use_tis": true})"},
+      {"miles", R"({"skip_actor_forward_only": true, "use_tis": true})"},
+      {"tinker", R"({"loss_fn": "importance_sampling"})"},
+      {"tinker", R"({"loss_fn": "ppo"})"},
+      {"tinker", R"({"loss_fn": "gspo"})"},
+      {"tinker", R"({"loss_fn": "dro", "loss_fn_config": {"beta": 0.1}})"},
   };
   for (const auto& [system, json] : kBlocks) {
     for (const bool has_loss : {false, true}) {

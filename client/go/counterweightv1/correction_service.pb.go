@@ -1750,11 +1750,12 @@ type DiagnoseRequest struct {
 	Layout *Layout `protobuf:"bytes,3,opt,name=layout,proto3" json:"layout,omitempty"`
 	// Required. RESPONSE_MASK and at least two of ROLLOUT_LOG_PROBS,
 	// OLD_LOG_PROBS and CURRENT_LOG_PROBS, at most one per role. ADVANTAGES and
-	// POLICY_VERSIONS are examined if they came; other inputs are not. Not of a
-	// device's memory. Numbers that are not finite are findings, not errors.
+	// POLICY_VERSIONS are read if present; the answer warns of other inputs. The
+	// tensors must be in host memory. Numbers that are not finite are findings,
+	// not errors.
 	Tensors []*Tensor `protobuf:"bytes,4,rep,name=tensors,proto3" json:"tensors,omitempty"`
-	// As CorrectRequest.group_ids. Absent: whether advantages add up to 0 in each
-	// group is not examined.
+	// As CorrectRequest.group_ids; read beside ADVANTAGES. Absent: whether
+	// advantages add up to 0 in each group is not examined.
 	GroupIds []int64 `protobuf:"varint,10,rep,packed,name=group_ids,json=groupIds,proto3" json:"group_ids,omitempty"`
 	// As CorrectRequest.version_spans. Versions decide whether old log-probs that
 	// equal the rollout's are an error.
@@ -1843,7 +1844,7 @@ type DiagnoseResponse struct {
 	// In the order of examination: exact facts first. Empty: nothing was found,
 	// which does not prove that nothing is wrong (kernels/doctor/FINDINGS.md).
 	Findings []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
-	// Positions with response_mask 1 whose log-probs are all finite.
+	// Tokens: positions with response_mask 1 and finite log-probs.
 	Tokens int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// The tokens of these that were examined one by one: all, or those of whole
 	// sequences, chosen by a hash of their index, of at most 65536 positions.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "server/engine/dialects/block_reader.h"
 
@@ -34,6 +36,15 @@ RatioSource DriftSource(const RequestFacts& facts) {
   if (!facts.has_current_log_probs) return RatioSource::kOldRollout;
   return facts.has_old_log_probs ? RatioSource::kCurrentOld
                                  : RatioSource::kCurrentSelf;
+}
+
+void WarnOfDriftAlone(bool is_sent, bool is_answered, std::string_view name,
+                      std::vector<std::string>* warnings) {
+  if (!is_sent || is_answered) return;
+  warnings->push_back(
+      Concat(name,
+             " was sent, but this block computes nothing from it: it shows as "
+             "drift in the server's metrics alone."));
 }
 
 }  // namespace counterweight::server

@@ -2,7 +2,9 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_REQUEST_TENSORS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_REQUEST_TENSORS_H_
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/spec.h"
 #include "server/engine/dialect.h"
@@ -19,6 +21,11 @@ void RequireTensor(bool present, std::string_view name, std::string_view reason,
 // available pair of current/rollout and current/old, else current alone. A
 // request without a pair gets kOldRollout and lacks its tensors.
 kernels::RatioSource DriftSource(const RequestFacts& facts);
+
+// Warns of log-probs that came, and that only the drift in the server's metrics
+// is made of: no number of this answer depends on them.
+void WarnOfDriftAlone(bool is_sent, bool is_answered, std::string_view name,
+                      std::vector<std::string>* warnings);
 
 }  // namespace counterweight::server
 

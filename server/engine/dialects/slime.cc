@@ -50,6 +50,32 @@ RatioSource DriftOf(const SlimePolicies& policies,
              : DriftSource(facts);
 }
 
+// Says which of the request's log-probs, and of the system's metrics, do not
+// show in the answer.
+void WarnOfAbsences(const SlimeSystem& system, const SlimeReport& report,
+                    const RequestFacts& facts, Translation* translation) {
+  std::vector<std::string>* const warnings = &translation->warnings;
+  const bool measures = report.correction.measures;
+  // train_rollout_logprob_abs_diff.
+  const bool compares = facts.wants_loss && report.loss.reduction.by_token;
+  const RatioSource loss = report.policies.Loss();
+  WarnOfDriftAlone(
+      facts.has_rollout_log_probs,
+      measures || compares ||
+          (facts.wants_loss && loss == RatioSource::kCurrentRollout),
+      "rollout_log_probs", warnings);
+  WarnOfDriftAlone(facts.has_old_log_probs,
+                   compares ||
+                       (facts.wants_loss && loss == RatioSource::kCurrentOld) ||
+                       (measures && report.policies.Correction() ==
+                                        RatioSource::kOldRollout),
+                   "old_log_probs", warnings);
+  if (!facts.wants_loss && !measures) return;
+  warnings->push_back(
+      Concat("Metrics of ", system.name,
+             " that need sums which are not kept here are absent."));
+}
+
 Translation Translate(const SlimeSystem& system, const Struct& block,
                       bool ignore_unknown_fields, const RequestFacts& facts) {
   Translation translation;
@@ -71,6 +97,7 @@ Translation Translate(const SlimeSystem& system, const Struct& block,
   spec.peer_sums = report.correction.measures &&
                    report.correction.function == SlimeFunction::kMis;
   report.spec = spec;
+  WarnOfAbsences(system, report, facts, &translation);
   translation.report = [report](const kernels::BatchSums& sums,
                                 MetricMap* metrics, Violations* violations) {
     CheckSlimeRows(report, sums, violations);

@@ -15,7 +15,7 @@ namespace counterweight::server {
 
 // How token quantities become one number, in losses and metrics.
 struct SlimeReduction {
-  // calculate_per_token_loss: by tokens, of which an empty row has one.
+  // calculate_per_token_loss: divides by tokens; an empty row counts as one.
   bool by_token = false;
   // step_global_batch_size; absent: the batch's rows.
   std::optional<int64_t> rollouts;

@@ -1,7 +1,7 @@
 // slime's and miles' metrics, from the sums of a batch. Each averages a token
 // quantity like the loss: by tokens with calculate_per_token_loss, else the
-// rows' means by rows. One whose sum is not there, of rows' means or of tokens,
-// is left out, and so are all of them beside rollout_mask_sums.
+// rows' means by rows. A metric is left out if the batch has no sum for it;
+// with rollout_mask_sums all of them are.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
 

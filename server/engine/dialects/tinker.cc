@@ -124,6 +124,10 @@ Translation TranslateTinker(const Struct& block, bool ignore_unknown_fields,
                      reader, *of, ignore_unknown_fields, &loss, &translation);
   }
   translation.spec.drift_source = DriftSource(facts);
+  WarnOfDriftAlone(facts.has_rollout_log_probs, facts.wants_loss,
+                   "rollout_log_probs", &translation.warnings);
+  WarnOfDriftAlone(facts.has_old_log_probs, false, "old_log_probs",
+                   &translation.warnings);
   translation.report = [has_loss = facts.wants_loss](
                            const kernels::BatchSums& sums, MetricMap* metrics,
                            Violations*) {

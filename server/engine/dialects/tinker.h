@@ -3,9 +3,8 @@
 // keys as NovaSky-AI/SkyRL @a9564572 checks them. README.md lists the
 // decisions.
 //
-// - `logprobs` of a datum are rollout_log_probs, the target's
-// current_log_probs;
-//   a datum is the tokens of a row that count.
+// - `logprobs` of a datum are rollout_log_probs, the target's are
+//   current_log_probs; a datum is the tokens of a row that count.
 // - All are of current/rollout, unclamped, and plain sums over all tokens. gspo
 //   is SEQUENCE_TOKEN. Thresholds are ratios, not distances from 1.
 // - No weights, no mask; the one metric is `loss:sum`.

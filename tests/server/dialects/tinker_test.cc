@@ -30,7 +30,8 @@ TEST(TinkerTest, ThresholdsAreRatiosAndTheLossIsASum) {
   const Translation t = TranslateTinkerBlock(
       R"({"loss_fn": "ppo", "loss_fn_config": {"clip_low_threshold": 0.75}})");
   EXPECT_THAT(Fields(t), IsEmpty());
-  EXPECT_THAT(t.warnings, IsEmpty());
+  EXPECT_THAT(t.warnings,
+              testing::ElementsAre(testing::HasSubstr("old_log_probs was")));
   EXPECT_EQ(t.spec.loss.surrogate, Surrogate::kPpoClip);
   EXPECT_EQ(t.spec.loss.source, RatioSource::kCurrentRollout);
   EXPECT_EQ(t.spec.loss.clip_low, 0.25);

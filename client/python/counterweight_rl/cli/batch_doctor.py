@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from counterweight_rl.cli import batch_file
 from counterweight_rl.cli.problems import invalid
@@ -23,9 +23,12 @@ def examine(client: Client, path: pathlib.Path, policy_version: int | None) -> D
     """
     batch = batch_file.read(path)
     arrays = batch.arguments(has_version=policy_version is not None, has_groups=True)
-    arrays.pop(_UNREAD, None)
+    has_unread = arrays.pop(_UNREAD, None) is not None
     try:
-        return client.diagnose(policy_version=policy_version, **arrays)
+        found = client.diagnose(policy_version=policy_version, **arrays)
+        if has_unread:
+            found = replace(found, warnings=(*found.warnings, f"{_UNREAD} is not examined"))
+        return found
     except (ValueError, TypeError) as error:
         raise invalid(error, path) from error
 

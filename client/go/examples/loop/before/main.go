@@ -1,4 +1,4 @@
-// Before is REINFORCE whose engine rounds its logits and is four updates behind.
+// Before trains by REINFORCE. Its engine rounds logits and lags by four updates.
 package main
 
 import (
