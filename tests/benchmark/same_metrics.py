@@ -124,11 +124,19 @@ def weight_metrics(
         "weight_min": torch.exp(found.lowest).clamp(max=upper),
         "weight_max": torch.exp(found.highest).clamp(max=upper),
         "effective_sample_size": mean * mean / mean_of_squares,
+        # Where no rule drops or zeroes a token; works with rules replace it.
+        "kept_effective_sample_size": mean * mean / mean_of_squares,
         "weight_clipped_high_fraction": high,
         "weight_clipped_low_fraction": 0.0,
         "weight_zero_fraction": zero,
         "weight_normalizer": 1.0,
     }
+
+
+def sample_share(kept_weights: Tensor, found: Drift) -> Tensor:
+    """The effective sample size of tokens that stay, as a share of all. kept_weights: else 0."""
+    summed = total(kept_weights)
+    return summed * summed / (found.tokens * total(kept_weights * kept_weights))
 
 
 class RuleRows(NamedTuple):

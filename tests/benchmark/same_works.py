@@ -22,6 +22,7 @@ from same_metrics import (
     masked_log_ratio,
     positive,
     rule_metrics,
+    sample_share,
     smallest,
     total,
     weight_metrics,
@@ -84,6 +85,7 @@ def three_rules(old: Tensor, rollout: Tensor, mask: Tensor) -> Answer:
     metrics["kept_token_fraction"] = kept.sum() / found.tokens
     metrics["kept_sequence_fraction"] = (kept > 0).float().mean()
     metrics["touched_sequence_fraction"] = (kept < n).float().mean()
+    metrics["kept_effective_sample_size"] = sample_share(corrected.weights * keep, found)
     return corrected._replace(keep=keep, metrics=metrics)
 
 
@@ -98,7 +100,9 @@ def reinforce_pro(old: Tensor, rollout: Tensor, mask: Tensor) -> Answer:
     zeroed = metrics["rules/prefix_mean_ratio/dropped_token_fraction"]
     weights = torch.exp(found.log_ratio)
     metrics |= weight_metrics(weights, math.inf, 0.0, zeroed, found)
-    return Answer(mask, torch.where(high | low, 0.0, weights * mask), metrics=metrics)
+    kept = torch.where(high | low, 0.0, weights * mask)
+    metrics["kept_effective_sample_size"] = sample_share(kept, found)
+    return Answer(mask, kept, metrics=metrics)
 
 
 def ppo_loss(
