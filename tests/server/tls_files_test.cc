@@ -42,8 +42,8 @@ class TlsFilesTest : public testing::Test {
     return std::string(Load(certificate, key, client_ca).status().message());
   }
 
-  const TemporaryFolder folder_;
-  const Signer signer_;
+  const TemporaryFolder folder_{};
+  const Signer signer_{};
   const std::string own_ = signer_.Sign("own", "own", kOneDay);
 };
 
@@ -145,8 +145,8 @@ class ClientChainTest : public TlsFilesTest {
     return Load(own_, signer_.Key(), authorities).value();
   }
 
-  const Signer root_;
-  const Signer between_;
+  const Signer root_{};
+  const Signer between_{};
   const std::string root_certificate_ =
       root_.SignAuthority(root_, "root", "root");
   const std::string between_certificate_ =
