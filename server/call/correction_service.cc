@@ -63,12 +63,8 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
      }},
     {"/counterweight.v1.CorrectionService/Publish",
      [](CorrectionService* self, std::string_view rpc) {
-       return self->Unary(rpc,
-                          [self, rpc](const std::shared_ptr<UnaryCall>& call,
-                                      grpc::ByteBuffer* request) {
-                            AnswerPublish(&self->admit_, &self->report_, rpc,
-                                          call, request, self->MakeRequestId());
-                          });
+       return self->Instant(rpc,
+                            AnswerToPublish(&self->admit_, &self->report_));
      }},
     {"/counterweight.v1.CorrectionService/MergeSums",
      [](CorrectionService* self, std::string_view rpc) {
@@ -80,6 +76,10 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
        return self->Compute(rpc, [self](Call* call) {
          return std::make_unique<DiagnoseWork>(&self->compute_, call);
        });
+     }},
+    {"/counterweight.v1.CorrectionService/ReportStep",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Instant(rpc, AnswerToReportStep(&self->report_));
      }},
 };
 
@@ -124,6 +124,16 @@ CorrectionService::Begin CorrectionService::Unary(
   };
 }
 
+CorrectionService::Begin CorrectionService::Instant(std::string_view rpc,
+                                                    InstantAnswer answer) {
+  return Unary(rpc, [this, rpc, answer = std::move(answer)](
+                        const std::shared_ptr<UnaryCall>& call,
+                        grpc::ByteBuffer* request) {
+    AnswerInstantly(&admit_, &report_, rpc, call, request, MakeRequestId(),
+                    answer);
+  });
+}
+
 CorrectionService::Begin CorrectionService::AnswerWith(std::string_view rpc,
                                                        Answer answer) {
   return Unary(rpc, [this, rpc, answer = std::move(answer)](
@@ -156,6 +166,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   message.add_features("stream");
   message.add_features("publish");
   message.add_features("partial_sums");
+  message.add_features("report_step");
   // A path is for those who could open it.
   if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

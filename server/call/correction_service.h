@@ -13,6 +13,7 @@
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call/compute_call.h"
+#include "server/call/instant_call.h"
 #include "server/call/service_context.h"
 #include "server/call/unary_call.h"
 
@@ -45,6 +46,8 @@ class CorrectionService final : public grpc::Service {
   using Answer = std::function<std::unique_ptr<google::protobuf::MessageLite>(
       const grpc::CallbackServerContext&)>;
   Begin AnswerWith(std::string_view rpc, Answer answer);
+  // A unary RPC that is answered on gRPC's thread.
+  Begin Instant(std::string_view rpc, InstantAnswer answer);
   Begin Unary(std::string_view rpc, UnaryCall::OnRequest on_request);
 
   std::unique_ptr<google::protobuf::MessageLite> ServerInfo(

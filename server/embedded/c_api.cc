@@ -15,6 +15,7 @@
 #include "server/embedded/message.h"
 #include "server/embedded/prepared_call.h"
 #include "server/engine/names.h"
+#include "server/engine/receipt.h"
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000
 #include "google/protobuf/stubs/logging.h"
@@ -343,6 +344,26 @@ int cw_merge_arrays(cw_handle* handle, cw_bytes request, int32_t format,
     }
     return cw::Merge(request, format, {parts, num_parts}, made);
   });
+}
+
+void cw_add_receipt(const float* weights, const uint8_t* mask,
+                    const int64_t* lengths, size_t num_rows,
+                    cw_receipt* receipt) {
+  counterweight::server::Receipt sum{.fingerprint = receipt->fingerprint,
+                                     .tokens = receipt->tokens,
+                                     .changed_tokens = receipt->changed_tokens,
+                                     .dropped_tokens = receipt->dropped_tokens,
+                                     .weight_excess = receipt->weight_excess};
+  for (size_t row = 0; row < num_rows; ++row) {
+    counterweight::server::AddRow(weights, mask, lengths[row], &sum);
+    if (weights != nullptr) weights += lengths[row];
+    mask += lengths[row];
+  }
+  *receipt = {.fingerprint = sum.fingerprint,
+              .tokens = sum.tokens,
+              .changed_tokens = sum.changed_tokens,
+              .dropped_tokens = sum.dropped_tokens,
+              .weight_excess = sum.weight_excess};
 }
 
 int cw_list_methods(cw_handle* handle, int32_t format, cw_answer** answer) {

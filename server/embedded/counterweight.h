@@ -321,6 +321,23 @@ CW_EXPORT int cw_merge_arrays(cw_handle* handle, cw_bytes request,
                               int32_t format, const cw_partial* parts,
                               size_t num_parts, cw_answer** answer);
 
+/* A counterweight.v1.Receipt, which has the meaning and the formula of each. */
+typedef struct cw_receipt {
+  uint64_t fingerprint;
+  int64_t tokens;
+  int64_t changed_tokens;
+  int64_t dropped_tokens;
+  double weight_excess;
+} cw_receipt;
+
+/* Adds rows to *receipt, which begins with zeros; dropped_tokens stays as it
+ * is. weights, mask: [sum of lengths], row after row; weights may be NULL: all
+ * are 1. lengths: [num_rows], each >= 0. Needs no handle, and always succeeds.
+ */
+CW_EXPORT void cw_add_receipt(const float* weights, const uint8_t* mask,
+                              const int64_t* lengths, size_t num_rows,
+                              cw_receipt* receipt);
+
 /* A counterweight.v1.ListMethodsResponse. */
 CW_EXPORT int cw_list_methods(cw_handle* handle, int32_t format,
                               cw_answer** answer);

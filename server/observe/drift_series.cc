@@ -65,6 +65,20 @@ void DriftSeries::Publish(const DriftReport& report) {
   Show(report, &run);
 }
 
+v1::ReceiptState DriftSeries::Report(const StepReport& report,
+                                     std::string_view client) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Run& run = FindOrAdd(report.run, client);
+  run.last_published = ++num_published_;
+  // Reports and batches may have the same ids.
+  if (recent_ids_.Insert({report.run, std::string(client)},
+                         "report " + report.request_id,
+                         RecentIds::Source::kPublication)) {
+    run.step_series.Count(report, run.ledger.Add(report));
+  }
+  return run.ledger.StateOf(report.step);
+}
+
 void DriftSeries::Show(const DriftReport& report, Run* run) {
   ShownBatch shown{.policy_version = report.policy_version,
                    .batch = report.batch};
@@ -119,11 +133,13 @@ DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,
     metrics_.runs.Set(static_cast<double>(CountRuns("") + 1));
   }
   const std::string key(name);
-  return runs_
-      .emplace(
-          std::piecewise_construct, std::forward_as_tuple(key),
-          std::forward_as_tuple(&metrics_, key, client, limits_.last_batches))
-      .first->second;
+  Run& run = runs_
+                 .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                          std::forward_as_tuple(&metrics_, key, client,
+                                                limits_.last_batches))
+                 .first->second;
+  run.last_batch = now_();
+  return run;
 }
 
 void DriftSeries::RemoveIdlest(std::string_view client) {

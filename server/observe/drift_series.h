@@ -23,6 +23,8 @@
 #include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
 #include "server/observe/run_steps.h"
+#include "server/observe/step_ledger.h"
+#include "server/observe/step_series.h"
 #include "server/observe/total.h"
 
 namespace counterweight::server {
@@ -61,6 +63,11 @@ class DriftSeries {
   // and counts for no client.
   void Publish(const DriftReport& report);
 
+  // Counts a trainer's report of a step, from `client`, unless its request_id
+  // was reported recently. Returns the state of the step if all its reports
+  // have been received.
+  v1::ReceiptState Report(const StepReport& report, std::string_view client);
+
   // Removes the gauges that no batch has set for gauge_window: a run that has
   // left this server, or no longer has what the gauge shows. They return with
   // the next such batch; counters and histograms stay.
@@ -80,13 +87,16 @@ class DriftSeries {
         int64_t last_batches)
         : client(owner),
           series(metrics, name),
-          ring(static_cast<size_t>(last_batches)) {}
+          ring(static_cast<size_t>(last_batches)),
+          step_series(metrics, {{"run", name}}) {}
 
     const std::string client;
     uint64_t last_published = 0;  // by the clock num_published_
     RunSeries series;
     RunRing ring;
     RunSteps steps;
+    StepLedger ledger;
+    StepSeries step_series;
     Clock::time_point last_batch;
   };
 

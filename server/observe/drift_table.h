@@ -106,6 +106,35 @@ inline constexpr MetricRow kRunTable[] = {
              "run, staleness"),
 };
 
+// Steps that trainers report, see step_ledger.h.
+inline constexpr MetricRow kStepTable[] = {
+    CounterRow("counterweight_step_steps_total",
+               "Optimizer steps of this run that its trainer reported.", "run"),
+    CounterRow("counterweight_step_tokens_total",
+               "Tokens of the reported steps by entry: corrected (in the "
+               "response masks of the corrections that the trainer received) "
+               "or trained (in those of the batches that it trained on).",
+               "run, entry"),
+    CounterRow("counterweight_step_receipts_total",
+               "Reported steps by what became of their weights: used; unused, "
+               "rounded or replaced in the loss; not_issued or not_applied, if "
+               "the trainer reported one side; incomplete, if reports of other "
+               "processes were missing.",
+               "run, state"),
+    CounterRow("counterweight_step_changed_tokens_total",
+               "Tokens with a weight other than 1 by entry: issued to the "
+               "trainer, or applied in its losses.",
+               "run, entry"),
+    CounterRow("counterweight_step_skipped_batches_total",
+               "Batches that were trained without a correction, by the "
+               "trainer's reason.",
+               "run, reason"),
+    CounterRow("counterweight_step_ratio_one_total",
+               "Reported steps in which every ratio of current to old "
+               "log-probs was exactly 1.",
+               "run"),
+};
+
 // The gauges of a run show these of its last batch that had tokens or, where
 // batches name their step, of the newest step.
 struct RunDrift : kernels::DriftMeans, kernels::LossSummary {

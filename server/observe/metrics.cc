@@ -53,6 +53,10 @@ consteval const MetricRow& Corrected(std::string_view name) {
   return FindRow(kCorrectedTable, name);
 }
 
+consteval const MetricRow& OfStep(std::string_view name) {
+  return FindRow(kStepTable, name);
+}
+
 consteval const MetricRow& OfRun(std::string_view name) {
   return FindRow(kRunTable, name);
 }
@@ -228,7 +232,18 @@ DriftMetrics::DriftMetrics(Registry* registry)
       run_staleness_kl(
           Gauges(registry, OfRun("counterweight_drift_staleness_kl_nats"))),
       run_staleness_k3(
-          Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))) {
+          Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))),
+      run_steps(Counters(registry, OfStep("counterweight_step_steps_total"))),
+      run_ratio_one_steps(
+          Counters(registry, OfStep("counterweight_step_ratio_one_total"))),
+      run_step_tokens(
+          Counters(registry, OfStep("counterweight_step_tokens_total"))),
+      run_step_changed_tokens(Counters(
+          registry, OfStep("counterweight_step_changed_tokens_total"))),
+      run_step_receipts(
+          Counters(registry, OfStep("counterweight_step_receipts_total"))),
+      run_step_skipped_batches(Counters(
+          registry, OfStep("counterweight_step_skipped_batches_total"))) {
   for (const BatchCounter& each : kCorrectedCounters) {
     totals.push_back(&Counters(registry, each.row));
   }

@@ -82,6 +82,13 @@ struct DriftMetrics {
   Family<Counter>& run_staleness_k3_sum;
   Family<Gauge>& run_staleness_kl;
   Family<Gauge>& run_staleness_k3;
+  // Reported steps: kStepTable.
+  Family<Counter>& run_steps;
+  Family<Counter>& run_ratio_one_steps;
+  Family<Counter>& run_step_tokens;           // by entry
+  Family<Counter>& run_step_changed_tokens;   // by entry
+  Family<Counter>& run_step_receipts;         // by state
+  Family<Counter>& run_step_skipped_batches;  // by reason
 };
 
 // Bucket borders of log ratios: kernels::kHistogramEdges.

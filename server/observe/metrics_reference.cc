@@ -67,6 +67,8 @@ void PrintPage() {
                kCorrectedTable);
   PrintSection("Drift by run, each request_id once", kDriftGauges, kRunCounters,
                kRunSums, kRunTable);
+  PrintSection("Optimizer steps that trainers report, each report once",
+               kStepTable);
 }
 
 }  // namespace

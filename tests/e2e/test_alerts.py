@@ -107,6 +107,16 @@ MISTAKES = {
         r"clamp_min\((sum by \(job, run\) \(rate\(\w+\[\w+\]\)\)), 1e-99\)",
         r"\1",
     ),
+    "receipts without batches of a server": (
+        "steps without corrections",
+        r"^ +unless .*entry=\"corrected\".*\n",
+        "",
+    ),
+    "a run without receipts": ("every second batch skipped", r" > 0\)$", ")"),
+    "one step of many": ("unused weights", r"> 0.5$", "> 0"),
+    "exact engines": ("weights of 1", r"^ +and max by .*k3_nats\) > 0\n", ""),
+    "few steps": ("ratios of 1", r" > 8\)", ")"),
+    "reasons long ago": ("skipped batches", r"\n +unless counterweight_step_sk.* 15m", ""),
     "one server of many": (
         "one drifting server of several",
         r"(?<=\n            )unless on \(job, run\) run:.* > 5$",

@@ -1931,6 +1931,177 @@ func (x *DiagnoseResponse) GetWarnings() []string {
 	return nil
 }
 
+// One optimizer step, or what one process did of it.
+type ReportStepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The report's identifier, as CorrectRequest.request_id; a run's
+	// report counts once, so that it can be sent again.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required, with `run` and `step`.
+	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
+	// Tokens with response_mask 1 of the batches that this process trained on,
+	// corrected or not, >= 0. This and every other count of a report is at most
+	// 2^48.
+	Tokens int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// The weights and masks that this process received in answers. Absent: none.
+	Issued *Receipt `protobuf:"bytes,4,opt,name=issued,proto3" json:"issued,omitempty"`
+	// The weights and masks that the loss of this process was multiplied by.
+	// Absent: not known, or no loss ran here.
+	Applied *Receipt `protobuf:"bytes,5,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Batches that were trained without a correction, by reason. A reason matches
+	// [A-Za-z0-9_.-]{1,64}; at most 8.
+	SkippedBatches map[string]int64 `protobuf:"bytes,6,rep,name=skipped_batches,json=skippedBatches,proto3" json:"skipped_batches,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Every ratio of current to old log-probs was exactly 1 in this process.
+	RatioAllOne bool `protobuf:"varint,7,opt,name=ratio_all_one,json=ratioAllOne,proto3" json:"ratio_all_one,omitempty"`
+	// Reports that the step has: of all processes that receive or apply weights.
+	// The last of them is answered with the step's state. Absent: 1. At most
+	// 65536.
+	NumReports    *int64 `protobuf:"varint,8,opt,name=num_reports,json=numReports,proto3,oneof" json:"num_reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStepRequest) Reset() {
+	*x = ReportStepRequest{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStepRequest) ProtoMessage() {}
+
+func (x *ReportStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStepRequest.ProtoReflect.Descriptor instead.
+func (*ReportStepRequest) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReportStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReportStepRequest) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ReportStepRequest) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *ReportStepRequest) GetIssued() *Receipt {
+	if x != nil {
+		return x.Issued
+	}
+	return nil
+}
+
+func (x *ReportStepRequest) GetApplied() *Receipt {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+func (x *ReportStepRequest) GetSkippedBatches() map[string]int64 {
+	if x != nil {
+		return x.SkippedBatches
+	}
+	return nil
+}
+
+func (x *ReportStepRequest) GetRatioAllOne() bool {
+	if x != nil {
+		return x.RatioAllOne
+	}
+	return false
+}
+
+func (x *ReportStepRequest) GetNumReports() int64 {
+	if x != nil && x.NumReports != nil {
+		return *x.NumReports
+	}
+	return 0
+}
+
+// The report is counted, now or before.
+type ReportStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the whole step if this report completed it, else UNSPECIFIED.
+	State ReceiptState `protobuf:"varint,1,opt,name=state,proto3,enum=counterweight.v1.ReceiptState" json:"state,omitempty"`
+	// Sentences for the trainer: why a state is not USED, and what to do.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStepResponse) Reset() {
+	*x = ReportStepResponse{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStepResponse) ProtoMessage() {}
+
+func (x *ReportStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStepResponse.ProtoReflect.Descriptor instead.
+func (*ReportStepResponse) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReportStepResponse) GetState() ReceiptState {
+	if x != nil {
+		return x.State
+	}
+	return ReceiptState_RECEIPT_STATE_UNSPECIFIED
+}
+
+func (x *ReportStepResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Request for the methods.
 type ListMethodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1940,7 +2111,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2123,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2136,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 // The methods table.
@@ -1979,7 +2150,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2162,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2175,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -2023,7 +2194,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2206,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2219,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
 }
 
 // The server's identity and limits.
@@ -2074,7 +2245,7 @@ type GetServerInfoResponse struct {
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
 	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
-	// "publish", "diagnose".
+	// "publish", "diagnose", "report_step".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -2087,7 +2258,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2270,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2283,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2213,7 +2384,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2396,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2409,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -2268,7 +2439,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2451,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2464,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Release) GetVersion() string {
@@ -2327,7 +2498,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2510,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2523,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -2408,7 +2579,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2591,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2604,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -2489,7 +2660,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1ecounterweight/v1/receipt.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -2643,7 +2814,25 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12'\n" +
 	"\x0fexamined_tokens\x18\x04 \x01(\x03R\x0eexaminedTokens\x12-\n" +
 	"\x12examined_sequences\x18\x05 \x01(\x03R\x11examinedSequences\x12\x1a\n" +
-	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\x14\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\xe3\x03\n" +
+	"\x11ReportStepRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
+	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x121\n" +
+	"\x06issued\x18\x04 \x01(\v2\x19.counterweight.v1.ReceiptR\x06issued\x123\n" +
+	"\aapplied\x18\x05 \x01(\v2\x19.counterweight.v1.ReceiptR\aapplied\x12`\n" +
+	"\x0fskipped_batches\x18\x06 \x03(\v27.counterweight.v1.ReportStepRequest.SkippedBatchesEntryR\x0eskippedBatches\x12\"\n" +
+	"\rratio_all_one\x18\a \x01(\bR\vratioAllOne\x12$\n" +
+	"\vnum_reports\x18\b \x01(\x03H\x00R\n" +
+	"numReports\x88\x01\x01\x1aA\n" +
+	"\x13SkippedBatchesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\x0e\n" +
+	"\f_num_reports\"f\n" +
+	"\x12ReportStepResponse\x124\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1e.counterweight.v1.ReceiptStateR\x05state\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x14\n" +
 	"\x12ListMethodsRequest\"M\n" +
 	"\x13ListMethodsResponse\x126\n" +
 	"\amethods\x18\x01 \x03(\v2\x1c.counterweight.v1.MethodInfoR\amethods\"\x16\n" +
@@ -2684,7 +2873,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
 	"\x0eSelectionScope\x12\x1f\n" +
 	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14SELECTION_SCOPE_CALL\x10\x012\x80\x05\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\xd9\x05\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
@@ -2692,7 +2881,9 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\rGetServerInfo\x12&.counterweight.v1.GetServerInfoRequest\x1a'.counterweight.v1.GetServerInfoResponse\x12N\n" +
 	"\aPublish\x12 .counterweight.v1.PublishRequest\x1a!.counterweight.v1.PublishResponse\x12T\n" +
 	"\tMergeSums\x12\".counterweight.v1.MergeSumsRequest\x1a#.counterweight.v1.MergeSumsResponse\x12Q\n" +
-	"\bDiagnose\x12!.counterweight.v1.DiagnoseRequest\x1a\".counterweight.v1.DiagnoseResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"\bDiagnose\x12!.counterweight.v1.DiagnoseRequest\x1a\".counterweight.v1.DiagnoseResponse\x12W\n" +
+	"\n" +
+	"ReportStep\x12#.counterweight.v1.ReportStepRequest\x1a$.counterweight.v1.ReportStepResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -2707,7 +2898,7 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
 	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
@@ -2730,41 +2921,46 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*MergeSumsResponse)(nil),     // 18: counterweight.v1.MergeSumsResponse
 	(*DiagnoseRequest)(nil),       // 19: counterweight.v1.DiagnoseRequest
 	(*DiagnoseResponse)(nil),      // 20: counterweight.v1.DiagnoseResponse
-	(*ListMethodsRequest)(nil),    // 21: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 22: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 23: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 24: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 25: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 26: counterweight.v1.Release
-	(*Device)(nil),                // 27: counterweight.v1.Device
-	(*Limits)(nil),                // 28: counterweight.v1.Limits
-	nil,                           // 29: counterweight.v1.CorrectResponse.MetricsEntry
-	(*Layout)(nil),                // 30: counterweight.v1.Layout
-	(*Tensor)(nil),                // 31: counterweight.v1.Tensor
-	(*Method)(nil),                // 32: counterweight.v1.Method
-	(TensorRole)(0),               // 33: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 34: counterweight.v1.NonFinitePolicy
-	(*PartialSums)(nil),           // 35: counterweight.v1.PartialSums
-	(*BatchSums)(nil),             // 36: counterweight.v1.BatchSums
-	(*Finding)(nil),               // 37: counterweight.v1.Finding
-	(*MethodInfo)(nil),            // 38: counterweight.v1.MethodInfo
+	(*ReportStepRequest)(nil),     // 21: counterweight.v1.ReportStepRequest
+	(*ReportStepResponse)(nil),    // 22: counterweight.v1.ReportStepResponse
+	(*ListMethodsRequest)(nil),    // 23: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 24: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 25: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 26: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 27: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 28: counterweight.v1.Release
+	(*Device)(nil),                // 29: counterweight.v1.Device
+	(*Limits)(nil),                // 30: counterweight.v1.Limits
+	nil,                           // 31: counterweight.v1.CorrectResponse.MetricsEntry
+	nil,                           // 32: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	(*Layout)(nil),                // 33: counterweight.v1.Layout
+	(*Tensor)(nil),                // 34: counterweight.v1.Tensor
+	(*Method)(nil),                // 35: counterweight.v1.Method
+	(TensorRole)(0),               // 36: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 37: counterweight.v1.NonFinitePolicy
+	(*PartialSums)(nil),           // 38: counterweight.v1.PartialSums
+	(*BatchSums)(nil),             // 39: counterweight.v1.BatchSums
+	(*Finding)(nil),               // 40: counterweight.v1.Finding
+	(*Receipt)(nil),               // 41: counterweight.v1.Receipt
+	(ReceiptState)(0),             // 42: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),            // 43: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	30, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	31, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	32, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	33, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	34, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	33, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	34, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	35, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	36, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	37, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
 	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
 	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	31, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	31, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	29, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	34, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	34, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	31, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
 	5,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
 	6,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
 	3,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	35, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	38, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
 	4,  // 15: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
 	0,  // 16: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
 	1,  // 17: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
@@ -2775,44 +2971,51 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	14, // 22: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
 	6,  // 23: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
 	7,  // 24: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	36, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	35, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
-	32, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
-	35, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
-	32, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	39, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	38, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	35, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	38, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	35, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
 	7,  // 30: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
-	35, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	38, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
 	2,  // 32: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
 	8,  // 33: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
 	7,  // 34: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
-	30, // 35: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
-	31, // 36: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
+	33, // 35: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
+	34, // 36: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
 	9,  // 37: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	37, // 38: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
-	38, // 39: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	27, // 40: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	28, // 41: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	25, // 42: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	26, // 43: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 44: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 45: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	21, // 46: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	23, // 47: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 48: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	17, // 49: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	19, // 50: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
-	2,  // 51: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 52: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	22, // 53: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	24, // 54: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	16, // 55: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	18, // 56: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	20, // 57: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	51, // [51:58] is the sub-list for method output_type
-	44, // [44:51] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	40, // 38: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
+	7,  // 39: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
+	41, // 40: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
+	41, // 41: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
+	32, // 42: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	42, // 43: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
+	43, // 44: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	29, // 45: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	30, // 46: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	27, // 47: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	28, // 48: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 49: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 50: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	23, // 51: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	25, // 52: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 53: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	17, // 54: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	19, // 55: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	21, // 56: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
+	2,  // 57: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 58: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	24, // 59: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	26, // 60: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	16, // 61: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	18, // 62: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	20, // 63: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	22, // 64: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	57, // [57:65] is the sub-list for method output_type
+	49, // [49:57] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -2822,6 +3025,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 	}
 	file_counterweight_v1_diagnosis_proto_init()
 	file_counterweight_v1_method_proto_init()
+	file_counterweight_v1_receipt_proto_init()
 	file_counterweight_v1_sums_proto_init()
 	file_counterweight_v1_tensor_proto_init()
 	file_counterweight_v1_correction_service_proto_msgTypes[0].OneofWrappers = []any{}
@@ -2839,13 +3043,14 @@ func file_counterweight_v1_correction_service_proto_init() {
 		(*CorrectStreamResponse_Chunk)(nil),
 		(*CorrectStreamResponse_Summary)(nil),
 	}
+	file_counterweight_v1_correction_service_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	CorrectionService_Publish_FullMethodName       = "/counterweight.v1.CorrectionService/Publish"
 	CorrectionService_MergeSums_FullMethodName     = "/counterweight.v1.CorrectionService/MergeSums"
 	CorrectionService_Diagnose_FullMethodName      = "/counterweight.v1.CorrectionService/Diagnose"
+	CorrectionService_ReportStep_FullMethodName    = "/counterweight.v1.CorrectionService/ReportStep"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -76,6 +77,12 @@ type CorrectionServiceClient interface {
 	// token late or a mask that covers the prompt, and names each. Publishes
 	// nothing. With the feature "diagnose". The limit is that of Correct.
 	Diagnose(ctx context.Context, in *DiagnoseRequest, opts ...grpc.CallOption) (*DiagnoseResponse, error)
+	// Takes a trainer's report of one optimizer step: what its loss used, beside
+	// what it had been given. The server counts both by run, so that alerts see a
+	// correction that silently does not run, and answers whether the weights of
+	// the step were used. With the feature "report_step". A message has at most
+	// 65536 bytes after decompression; a server that drains still takes it.
+	ReportStep(ctx context.Context, in *ReportStepRequest, opts ...grpc.CallOption) (*ReportStepResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -159,6 +166,16 @@ func (c *correctionServiceClient) Diagnose(ctx context.Context, in *DiagnoseRequ
 	return out, nil
 }
 
+func (c *correctionServiceClient) ReportStep(ctx context.Context, in *ReportStepRequest, opts ...grpc.CallOption) (*ReportStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportStepResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_ReportStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -193,6 +210,12 @@ type CorrectionServiceServer interface {
 	// token late or a mask that covers the prompt, and names each. Publishes
 	// nothing. With the feature "diagnose". The limit is that of Correct.
 	Diagnose(context.Context, *DiagnoseRequest) (*DiagnoseResponse, error)
+	// Takes a trainer's report of one optimizer step: what its loss used, beside
+	// what it had been given. The server counts both by run, so that alerts see a
+	// correction that silently does not run, and answers whether the weights of
+	// the step were used. With the feature "report_step". A message has at most
+	// 65536 bytes after decompression; a server that drains still takes it.
+	ReportStep(context.Context, *ReportStepRequest) (*ReportStepResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -223,6 +246,9 @@ func (UnimplementedCorrectionServiceServer) MergeSums(context.Context, *MergeSum
 }
 func (UnimplementedCorrectionServiceServer) Diagnose(context.Context, *DiagnoseRequest) (*DiagnoseResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Diagnose not implemented")
+}
+func (UnimplementedCorrectionServiceServer) ReportStep(context.Context, *ReportStepRequest) (*ReportStepResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReportStep not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -360,6 +386,24 @@ func _CorrectionService_Diagnose_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_ReportStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).ReportStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_ReportStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).ReportStep(ctx, req.(*ReportStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -390,6 +434,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Diagnose",
 			Handler:    _CorrectionService_Diagnose_Handler,
+		},
+		{
+			MethodName: "ReportStep",
+			Handler:    _CorrectionService_ReportStep_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

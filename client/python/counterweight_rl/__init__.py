@@ -66,7 +66,9 @@ from counterweight_rl.info import (
     ServerInfo,
 )
 from counterweight_rl.partial_sums import PartialSums
+from counterweight_rl.receipt import Receipt, applied
 from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
+from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.transport.channel import TlsConfig
 from counterweight_rl.transport.retry import RetryPolicy
@@ -103,6 +105,7 @@ __all__ = [
     "PolicyLoss",
     "Preset",
     "RatioSource",
+    "Receipt",
     "RejectionRule",
     "Release",
     "Result",
@@ -114,6 +117,7 @@ __all__ = [
     "ServerInfo",
     "Staleness",
     "StalenessBucket",
+    "StepReport",
     "StepTotals",
     "Surrogate",
     "Timing",
@@ -121,6 +125,7 @@ __all__ = [
     "UnavailableError",
     "Violation",
     "__version__",
+    "applied",
     "diagnose",
     "spans_of",
 ]

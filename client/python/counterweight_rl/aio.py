@@ -12,13 +12,13 @@ copies into shared memory. The arrays of a call must not change before it is don
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from counterweight_rl import calls, diagnose_call
+from counterweight_rl import calls, diagnose_call, step_report
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.config import Method
 from counterweight_rl.diagnosis import Diagnosis
@@ -28,8 +28,10 @@ from counterweight_rl.local.target import check_local, read_target
 from counterweight_rl.one_process import OneProcess, refuse_at_exit
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.prepared_method import PreparedMethod
+from counterweight_rl.receipt import Receipt
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
+from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import TlsConfig, check_installed
@@ -374,6 +376,66 @@ class Client(OneProcess):
         """
         calls.check_names("diagnose", call, diagnose_call.ARGUMENTS, diagnose_call.REQUIRED)
         return await self._connection.run(diagnose_call.diagnose(**call))
+
+    async def report_step(
+        self,
+        *,
+        run: str,
+        step: int,
+        tokens: int,
+        issued: Receipt | None = None,
+        applied: Receipt | None = None,
+        skipped_batches: Mapping[str, int] | None = None,
+        ratio_all_one: bool = False,
+        num_reports: int = 1,
+        replica: str | None = None,
+        policy_version: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> StepReport:
+        """Reports an optimizer step: what its loss used, beside what it had been given.
+
+        A server counts both by run, so that its alerts see a correction that does not run. A client
+        "local:" compares the two itself, and reports to the server of ``publish``, if it has one.
+
+        Args:
+            run: The run, as in ``correct``.
+            step: The optimizer step's number, >= 0.
+            tokens: Tokens in the losses of this process, >= 0.
+            issued: Receipt of the weights and masks that this process received: ``applied`` of each
+                answer's, added up. None: it received none.
+            applied: Receipt of those that its losses were multiplied by. None: no loss ran here.
+            skipped_batches: Batches that were trained without a correction, by reason, such as
+                {"no_rollout_log_probs": 1}.
+            ratio_all_one: Every ratio of current to old log-probs was exactly 1.
+            num_reports: Reports that the step has, of all processes that receive or apply weights;
+                the last of them is answered with the state.
+            replica: As ``run``.
+            policy_version: As ``run``.
+            request_id: Identifier of this report; one that was counted before counts no more. None:
+                the client makes one.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            InvalidRequestError: An argument is out of its range.
+            CounterweightError: The errors of ``correct``; UNIMPLEMENTED from a server without the
+                feature "report_step".
+        """
+        call = step_report.report_step(
+            run=run,
+            step=step,
+            tokens=tokens,
+            issued=issued,
+            applied=applied,
+            skipped_batches=skipped_batches,
+            ratio_all_one=ratio_all_one,
+            num_reports=num_reports,
+            replica=replica,
+            policy_version=policy_version,
+            request_id=request_id,
+            timeout=timeout,
+        )
+        return await self._connection.run(call)
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.

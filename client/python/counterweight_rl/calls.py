@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums", "Diagnose")
+RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums", "Diagnose", "ReportStep")
 
 
 @dataclass(frozen=True)

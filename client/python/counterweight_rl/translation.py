@@ -41,6 +41,7 @@ _RPCS = {
     "GetServerInfo": "client.server_info()",
     "MergeSums": "client.merge()",
     "Diagnose": "client.diagnose()",
+    "ReportStep": "client.report_step()",
     "CorrectStream": 'transport="stream"',
     "Publish": "publish=",
 }

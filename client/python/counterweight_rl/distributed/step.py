@@ -5,18 +5,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from counterweight_rl import calls
+from counterweight_rl import calls, receipt
 from counterweight_rl.config import Dialect, GlobalCounts, Method
 from counterweight_rl.distributed.fingerprint import fingerprint
 from counterweight_rl.distributed.reduction import MOST_VECTORS, Group, add
+from counterweight_rl.distributed.step_books import StepBooks
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result
 from counterweight_rl.step_totals import StepTotals
 
 if TYPE_CHECKING:
     from counterweight_rl.client import Client
+    from counterweight_rl.step_report import StepReport
 
 _OF_STEP = frozenset(
     {
@@ -47,6 +50,11 @@ class Step:
             result = step.finish(**micro)
             result.loss, result.gradient
         totals = step.close()
+
+    With ``run`` and ``number`` the step keeps books: what its answers issued, and what the losses
+    applied (``applied``, or those of ``finish``). It reports both when it is closed or left as a
+    context manager, also by an exception; ``report`` and a warning in the log say if the weights
+    were not used. The last rank to report a step knows.
 
     Whatever couples the rows of a step is computed from all of them: normalizers of weights, counts
     that losses divide by, sample sizes, deviations, extrema. ``add`` and ``finish`` involve no
@@ -106,12 +114,14 @@ class Step:
         self._loss_metrics = loss_metrics
         labels: dict[str, Any] = {"run": run, "policy_version": policy_version, "step": number}
         self._labels = {name: value for name, value in labels.items() if value is not None}
+        self._books = StepBooks(self._labels, self._group.size)
         self._sums: PartialSums | None = None
         self._loss_sums: PartialSums | None = None
         self._added: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._totals: StepTotals | None = None
         self._counts: GlobalCounts | None = None
         self._closed = False
+        self.report: StepReport | None = None
 
     @calls.takes(_ARGUMENTS)
     def add(self, *, outputs: Iterable[str] | None = None, **micro: Any) -> Result[Any]:
@@ -143,7 +153,46 @@ class Step:
         )
         self._sums = self._add(result, self._sums)
         self._added[fingerprint(micro)] += 1
+        self._books.issue(result, micro)
         return result
+
+    def applied(
+        self, weights: Any, mask: Any, *, sequence_lengths: Iterable[int] | None = None
+    ) -> None:
+        """Enters the weights and the mask that a loss is multiplied by, where it reads them.
+
+        Args:
+            weights: See ``counterweight_rl.applied``.
+            mask: As ``weights``.
+            sequence_lengths: As ``weights``.
+
+        Raises:
+            TypeError: An argument is no numpy array or torch tensor.
+            ValueError: The shapes differ.
+        """
+        self._books.apply(receipt.applied(weights, mask, sequence_lengths=sequence_lengths))
+
+    def skipped(self, reason: str, *, batches: int = 1, tokens: int = 0) -> None:
+        """Enters batches that are trained without a correction.
+
+        Args:
+            reason: Matches [A-Za-z0-9_.-]{1,64}, such as "no_rollout_log_probs".
+            batches: How many.
+            tokens: Their tokens with response_mask 1.
+        """
+        self._books.skip(reason, batches, tokens)
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Reports the step, unless ``close`` did."""
+        self.report = self._books.report(self._client) or self.report
 
     def reduce(self) -> StepTotals:
         """Adds the ranks' sums; the only collective before ``close``.
@@ -213,6 +262,9 @@ class Step:
         )
         self._loss_sums = self._add(result, self._loss_sums)
         self._added[rows] -= 1
+        self._books.issue_again(result, micro)
+        if self._loss_metrics:
+            self._books.see_ratios(result)
         return result
 
     def close(self) -> StepTotals:
@@ -231,6 +283,15 @@ class Step:
         if self._closed:
             raise ValueError("the step was closed before")
         self._closed = True
+        try:
+            closed = self._close(totals)
+        except BaseException:
+            self.report = self._books.report(self._client)
+            raise
+        self.report = self._books.report(self._client, is_own_loss=closed.loss is not None)
+        return closed
+
+    def _close(self, totals: StepTotals) -> StepTotals:
         sums = self._group.reduce(self._loss_sums)
         if sums is None:
             return totals

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from counterweight_rl import calls
+from counterweight_rl import calls, step_report
 from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.device_array import ForeignTensor
 from counterweight_rl.arrays.encoding import DeviceTensor, Input
@@ -43,6 +43,9 @@ class Publisher(Protocol):
 
     def put(self, message: bytes) -> None:
         """Takes the sums of one batch."""
+
+    def report(self, message: Message) -> None:
+        """Takes a report of a step."""
 
     def drop(self) -> None:
         """Counts a batch without sums as given up."""
@@ -112,6 +115,8 @@ class Engine:
             return call.read(self._merge(call))
         if call.rpc == "Diagnose":
             return call.read(self._diagnose(call, timeout, stop))
+        if call.rpc == "ReportStep":
+            return call.read(self._report(call.message))
         answer = ctypes.POINTER(library.Answer)()
         functions = {
             "ListMethods": self._library.cw_list_methods,
@@ -149,6 +154,12 @@ class Engine:
             return json_form.load(answer.contents.message.copy())
         finally:
             self._library.cw_free(answer)
+
+    def _report(self, message: Message) -> Message:
+        """The answer of ReportStep, which this process gives for its own side."""
+        if self._publisher is not None:
+            self._publisher.report(message)
+        return step_report.answer(message)
 
     def _merge(self, call: calls.Call[Any]) -> Message:
         """The answer of MergeSums, with the sums as PartialSums."""

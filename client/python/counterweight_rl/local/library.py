@@ -143,6 +143,18 @@ class Error(ctypes.Structure):
     )
 
 
+class Receipt(ctypes.Structure):
+    """cw_receipt."""
+
+    _fields_ = (
+        ("fingerprint", ctypes.c_uint64),
+        ("tokens", ctypes.c_int64),
+        ("changed_tokens", ctypes.c_int64),
+        ("dropped_tokens", ctypes.c_int64),
+        ("weight_excess", ctypes.c_double),
+    )
+
+
 _ANSWER = ctypes.POINTER(ctypes.POINTER(Answer))
 # Each function with its result and its arguments.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -174,6 +186,16 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             ctypes.POINTER(Partial),
             ctypes.c_size_t,
             _ANSWER,
+        ),
+    ),
+    "cw_add_receipt": (
+        None,
+        (
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.POINTER(Receipt),
         ),
     ),
     "cw_list_methods": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_int32, _ANSWER)),

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from counterweight_rl.errors import (
@@ -112,7 +112,7 @@ class Publisher(OneProcess):
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._calling = threading.Lock()  # held during each attempt, and during a fork
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[str, bytes]] = deque()
         self._thread: threading.Thread | None = None
         self._end: float | None = None  # of the flush, on the monotonic clock
         self._dropped = 0
@@ -141,8 +141,17 @@ class Publisher(OneProcess):
         """Batches with dropped sums."""
         return self._dropped
 
-    def put(self, message: bytes) -> None:
-        """Sends a PublishRequest later; drops the oldest one if too many wait."""
+    def report(self, message: Mapping[str, Any]) -> None:
+        """Sends a ReportStepRequest later, as ``put`` does."""
+        # What needs no report needs no protobuf.
+        from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+        from counterweight_rl.arrays import framing
+
+        request = framing.to_message(message, pb.ReportStepRequest)
+        self.put(request.SerializeToString(), "ReportStep")
+
+    def put(self, message: bytes, rpc: str = "Publish") -> None:
+        """Sends a PublishRequest later; drops the oldest message if too many wait."""
         if self._is_lost:
             self._tell_of_loss()
         with self._changed:
@@ -152,7 +161,7 @@ class Publisher(OneProcess):
             if len(self._waiting) >= QUEUE:
                 self._waiting.popleft()
                 self._dropped += 1
-            self._waiting.append(message)
+            self._waiting.append((rpc, message))
             if self._thread is None:
                 self._start()
             self._changed.notify_all()
@@ -201,7 +210,7 @@ class Publisher(OneProcess):
         for channel in self._access.close():
             channel.close()
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> tuple[str, bytes] | None:
         """The oldest message, once there is one; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._end is not None)
@@ -214,21 +223,21 @@ class Publisher(OneProcess):
             return ATTEMPT_SECONDS
         return min(ATTEMPT_SECONDS, self._end - time.monotonic())
 
-    def _send(self, message: bytes) -> CounterweightError | None:
+    def _send(self, message: tuple[str, bytes]) -> CounterweightError | None:
         """Sends one; returns why it failed."""
         import grpc
 
         try:
             with self._calling:
-                call = self._access.channel(grpc).unary_unary(SERVICE + "Publish")
-                call(message, timeout=self._seconds_left(), metadata=self._access.metadata())
+                call = self._access.channel(grpc).unary_unary(SERVICE + message[0])
+                call(message[1], timeout=self._seconds_left(), metadata=self._access.metadata())
         except grpc.RpcError as error:
             return from_rpc_error(error)
         except Exception as error:  # the thread must live; a closed channel is a ValueError
             return CounterweightError(str(error))
         return None
 
-    def _keep_or_drop(self, message: bytes, waits: bool) -> None:
+    def _keep_or_drop(self, message: tuple[str, bytes], waits: bool) -> None:
         with self._changed:
             if self._has_given_up:
                 return

@@ -18,8 +18,12 @@ _ANSWERS: dict[str, Any] = {
     "GetServerInfo": pb.GetServerInfoResponse,
     "MergeSums": pb.MergeSumsResponse,
     "Diagnose": pb.DiagnoseResponse,
+    "ReportStep": pb.ReportStepResponse,
 }
-_REQUESTS: dict[str, Any] = {"MergeSums": pb.MergeSumsRequest}
+_REQUESTS: dict[str, Any] = {
+    "MergeSums": pb.MergeSumsRequest,
+    "ReportStep": pb.ReportStepRequest,
+}
 
 
 def read(call: calls.Call[T], message: bytes) -> T:
@@ -41,7 +45,9 @@ def request(call: calls.Call[Any]) -> bytes:
         return framing.encode_request(head, call.examined.tensors)
     if call.rpc not in _REQUESTS:
         return b""
-    message = {**call.message, "parts": [partial_sums.to_message(part) for part in call.parts]}
+    message = call.message
+    if call.rpc == "MergeSums":
+        message = {**message, "parts": [partial_sums.to_message(part) for part in call.parts]}
     encoded: bytes = framing.to_message(message, _REQUESTS[call.rpc]).SerializeToString()
     return encoded
 

@@ -1,5 +1,6 @@
 from ...counterweight.v1 import diagnosis_pb2 as _diagnosis_pb2
 from ...counterweight.v1 import method_pb2 as _method_pb2
+from ...counterweight.v1 import receipt_pb2 as _receipt_pb2
 from ...counterweight.v1 import sums_pb2 as _sums_pb2
 from ...counterweight.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers
@@ -307,6 +308,41 @@ class DiagnoseResponse(_message.Message):
     examined_sequences: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReportStepRequest(_message.Message):
+    __slots__ = ("request_id", "labels", "tokens", "issued", "applied", "skipped_batches", "ratio_all_one", "num_reports")
+    class SkippedBatchesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RATIO_ALL_ONE_FIELD_NUMBER: _ClassVar[int]
+    NUM_REPORTS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    labels: Labels
+    tokens: int
+    issued: _receipt_pb2.Receipt
+    applied: _receipt_pb2.Receipt
+    skipped_batches: _containers.ScalarMap[str, int]
+    ratio_all_one: bool
+    num_reports: int
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., tokens: _Optional[int] = ..., issued: _Optional[_Union[_receipt_pb2.Receipt, _Mapping]] = ..., applied: _Optional[_Union[_receipt_pb2.Receipt, _Mapping]] = ..., skipped_batches: _Optional[_Mapping[str, int]] = ..., ratio_all_one: bool = ..., num_reports: _Optional[int] = ...) -> None: ...
+
+class ReportStepResponse(_message.Message):
+    __slots__ = ("state", "warnings")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    state: _receipt_pb2.ReceiptState
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, state: _Optional[_Union[_receipt_pb2.ReceiptState, str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListMethodsRequest(_message.Message):
     __slots__ = ()

@@ -75,6 +75,11 @@ class CorrectionServiceStub(object):
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.FromString,
                 _registered_method=True)
+        self.ReportStep = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/ReportStep',
+                request_serializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.FromString,
+                _registered_method=True)
 
 
 class CorrectionServiceServicer(object):
@@ -144,6 +149,17 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportStep(self, request, context):
+        """Takes a trainer's report of one optimizer step: what its loss used, beside
+        what it had been given. The server counts both by run, so that alerts see a
+        correction that silently does not run, and answers whether the weights of
+        the step were used. With the feature "report_step". A message has at most
+        65536 bytes after decompression; a server that drains still takes it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,6 +197,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.Diagnose,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.SerializeToString,
+            ),
+            'ReportStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportStep,
+                    request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -373,6 +394,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/Diagnose',
             counterweight_dot_v1_dot_correction__service__pb2.DiagnoseRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.DiagnoseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/ReportStep',
+            counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.SerializeToString,
+            counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,104 @@
+"""The books of one step: what its answers issued, and what its losses applied."""
+
+from __future__ import annotations
+
+import collections
+import logging
+from typing import TYPE_CHECKING, Any
+
+from counterweight_rl.errors import CounterweightError
+from counterweight_rl.receipt import Receipt, applied
+from counterweight_rl.result import Result
+
+if TYPE_CHECKING:
+    from counterweight_rl.client import Client
+    from counterweight_rl.step_report import StepReport
+
+_log = logging.getLogger(__name__)
+
+
+class StepBooks:
+    """Adds receipts up and reports them once. For one thread."""
+
+    def __init__(self, labels: dict[str, Any], ranks: int) -> None:
+        """Keeps no books without the labels run and step."""
+        self._labels = labels
+        self._ranks = ranks
+        self._issued: Receipt | None = None
+        self._issued_last: Receipt | None = None
+        self._applied: Receipt | None = None
+        self._tokens = 0
+        self._skipped: collections.Counter[str] = collections.Counter()
+        self._num_ratios = self._num_ratios_of_one = 0
+        self._is_reported = not {"run", "step"} <= labels.keys()
+
+    def issue(self, result: Result[Any], micro: dict[str, Any]) -> None:
+        """Enters the weights and the mask of an answer."""
+        if self._is_reported:
+            return
+        mask = micro["response_mask"]
+        receipt = applied(
+            result.weights,
+            mask if result.keep_mask is None else result.keep_mask,
+            response_mask=mask,
+            sequence_lengths=micro.get("sequence_lengths"),
+        )
+        self._tokens += receipt.tokens + receipt.dropped_tokens
+        self._issued = _sum(self._issued, receipt)
+
+    def issue_again(self, result: Result[Any], micro: dict[str, Any]) -> None:
+        """Enters weights that replace those of ``issue``: of the step, not of a micro-batch."""
+        if self._is_reported or result.weights is None:
+            return
+        mask = micro["response_mask"] if result.keep_mask is None else result.keep_mask
+        lengths = micro.get("sequence_lengths")
+        receipt = applied(result.weights, mask, sequence_lengths=lengths)
+        self._issued_last = _sum(self._issued_last, receipt)
+
+    def apply(self, receipt: Receipt) -> None:
+        """Enters the weights and the mask that a loss used."""
+        self._applied = _sum(self._applied, receipt)
+
+    def skip(self, reason: str, batches: int, tokens: int) -> None:
+        """Enters batches that were trained without a correction."""
+        self._skipped[reason] += batches
+        self._tokens += tokens
+
+    def see_ratios(self, result: Result[Any]) -> None:
+        """Enters whether the ratios of a loss were all 1, where its metrics say so."""
+        ends = [result.metrics.get(f"loss/ratio_{end}") for end in ("min", "max")]
+        self._num_ratios += 1
+        self._num_ratios_of_one += ends == [1.0, 1.0]
+
+    def report(self, client: Client, *, is_own_loss: bool = False) -> StepReport | None:
+        """Reports the step once; a failure is logged, for training goes on without it.
+
+        Args:
+            client: Of the step.
+            is_own_loss: All its losses are answers of Counterweight, which use what was issued.
+        """
+        if self._is_reported:
+            return None
+        self._is_reported = True
+        issued = self._issued_last or self._issued
+        used = issued if self._applied is None and is_own_loss else self._applied
+        try:
+            report = client.report_step(
+                **self._labels,
+                tokens=self._tokens,
+                issued=issued,
+                applied=used,
+                skipped_batches=self._skipped,
+                ratio_all_one=0 < self._num_ratios == self._num_ratios_of_one,
+                num_reports=self._ranks,
+            )
+        except CounterweightError as error:
+            _log.warning("step %s was not reported: %s", self._labels["step"], error)
+            return None
+        for warning in report.warnings:
+            _log.warning("step %s: %s", self._labels["step"], warning)
+        return report
+
+
+def _sum(receipts: Receipt | None, receipt: Receipt) -> Receipt:
+    return receipt if receipts is None else receipts + receipt
