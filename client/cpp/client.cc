@@ -410,6 +410,12 @@ Status Client::Diagnose(const v1::DiagnoseRequest& request,
   return implementation_->Ask("Diagnose", request, response, call_options);
 }
 
+Status Client::ReportStep(const v1::ReportStepRequest& request,
+                          v1::ReportStepResponse* response,
+                          const CallOptions& call_options) {
+  return implementation_->Ask("ReportStep", request, response, call_options);
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
 }

@@ -90,6 +90,14 @@ class Client {
                   v1::DiagnoseResponse* response,
                   const CallOptions& call_options = {});
 
+  // Reports an optimizer step: what its losses used (receipt.h), beside what it
+  // had been given. The request needs an id, and labels with run and step.
+  // Retries as Correct does. kUnimplemented: the server is without the feature
+  // "report_step".
+  Status ReportStep(const v1::ReportStepRequest& request,
+                    v1::ReportStepResponse* response,
+                    const CallOptions& call_options = {});
+
   // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
   // Access::kInput and outputs of Access::kOutput may lie anywhere in them
   // (elements aligned) and are not copied by kSharedMemory. Other transports
