@@ -348,6 +348,26 @@ def part(method: str, first: int, *, metrics: bool = False) -> sums_pb2.PartialS
     return sums_pb2.PartialSums(sums=result.sums.sums, maxima=result.sums.maxima)
 
 
+def write_step_reports() -> None:
+    """Seeds of `step_report`: both sides, one, a part, and values that none has."""
+    receipt = {"fingerprint": 7, "tokens": 100, "changed_tokens": 90, "weight_excess": 3.0}
+    labels = {"run": "run", "step": 1}
+    made = service.ReportStepRequest(request_id="id", labels=labels, tokens=100, issued=receipt)
+    write("step_report", "one_side", made.SerializeToString())
+    made.applied.CopyFrom(made.issued)
+    made.skipped_batches["late"] = 2
+    made.ratio_all_one = True
+    write("step_report", "used", made.SerializeToString())
+    made.applied.fingerprint += 1
+    made.num_reports = 1
+    write("step_report", "replaced", made.SerializeToString())
+    made.applied.weight_excess = math.nan
+    made.num_reports = 2
+    write("step_report", "part", made.SerializeToString())
+    made.issued.changed_tokens = 101
+    write("step_report", "more_changed", made.SerializeToString())
+
+
 def write_merges() -> None:
     """Seeds of `merge`, and of `c_abi`: parts that add up, and some that do not."""
     small, drops = "token_tis", "geo_rs_token_tis_ppo_clip"
@@ -402,6 +422,7 @@ def main() -> None:
     write_scripts()
     write_texts()
     write_publications()
+    write_step_reports()
     write_messages()
     write_merges()
     write_words()
