@@ -21,6 +21,12 @@ grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request,
   if (!status.ok()) return status;
   status = ReserveRest(reservation);
   if (!status.ok()) return status;
+  // Where there is no room for it, the batch is corrected all the same.
+  examines_ = correction_.WantsExamination() &&
+              reservation->Grow(ExaminationBytes(
+                  correction_.decoded().layout.num_sequences,
+                  correction_.decoded().layout.num_positions)) ==
+                  Admission::Verdict::kAdmitted;
   return correction_.decoded().tensors.has_shared_mask ? CopyMask()
                                                        : grpc::Status::OK;
 }
@@ -57,22 +63,28 @@ bool CorrectWork::TakeTurn(std::function<void()> wake) {
     const kernels::Outputs outputs =
         AllocateOutputs(decoded.outputs, decoded.layout, PlaceInMessage,
                         &correction_.response());
-    kernels::Batch batch = BatchOf(decoded);
-    if (mask_ != nullptr) {
-      batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
-    }
-    run_ =
-        BeginCorrection(compute_.corrector, decoded, batch, VersionsOf(decoded),
-                        outputs, [this] { return !call_.StillWanted().ok(); });
+    run_ = BeginCorrection(compute_.corrector, decoded, Batch(),
+                           VersionsOf(decoded), outputs,
+                           [this] { return !call_.StillWanted().ok(); });
   }
   return run_->TakeTurn(std::move(wake)) != kernels::Turn::kLater;
+}
+
+kernels::Batch CorrectWork::Batch() const {
+  kernels::Batch batch = BatchOf(correction_.decoded());
+  if (mask_ != nullptr) {
+    batch.response_mask = reinterpret_cast<const uint8_t*>(mask_.get());
+  }
+  return batch;
 }
 
 grpc::Status CorrectWork::Compute() {
   result_ = run_->Finish();
   run_.reset();
+  grpc::Status status = correction_.Judge(result_);
+  if (status.ok() && examines_) correction_.Examine(Batch());
   mask_.reset();
-  return correction_.Judge(result_);
+  return status;
 }
 
 grpc::Status CorrectWork::Encode(grpc::ByteBuffer* response) {

@@ -28,6 +28,7 @@ class CorrectWork final : public Work {
  private:
   // Reserves what is known only from the decoded request.
   grpc::Status ReserveRest(Reservation* reservation);
+  kernels::Batch Batch() const;
   // Copies a mask in the host's shared memory, and checks the copy.
   grpc::Status CopyMask();
 
@@ -35,6 +36,7 @@ class CorrectWork final : public Work {
   Call& call_;
   Correction correction_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  bool examines_ = false;
   std::unique_ptr<kernels::CorrectRun> run_;
   kernels::CorrectResult result_;
 };

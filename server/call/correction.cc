@@ -140,6 +140,19 @@ void Correction::Publish(const kernels::CorrectResult& result) {
                           .request_id = request_.request_id(),
                           .batch = &batch,
                           .part = part ? &*part : nullptr});
+  if (faults_) {
+    report_.drift->CountExamined(call_.record().run, call_.queue_client().peer,
+                                 *faults_);
+  }
+}
+
+bool Correction::WantsExamination() const {
+  return !decoded_->omits_metrics && CanExamine(decoded_->tensors) &&
+         report_.drift->WantsExamination(call_.record().run);
+}
+
+void Correction::Examine(const kernels::Batch& batch) {
+  faults_ = FaultsOf(batch);
 }
 
 int64_t Correction::ObjectBytes() const {

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/support/status.h"
 #include "server/call/call.h"
 #include "server/engine/codec.h"
+#include "server/engine/examination.h"
 
 namespace counterweight::server {
 
@@ -46,6 +48,10 @@ class Correction {
   grpc::Status Judge(const kernels::CorrectResult& result);
   // Fills all of response() but tensors and their data.
   grpc::Status Encode(const kernels::CorrectResult& result);
+  // True if the batch is to be examined for faults of its data.
+  bool WantsExamination() const;
+  // Examines it, in place of which `batch` may have another mask.
+  void Examine(const kernels::Batch& batch);
   // Metrics and drift of a success. After Encode.
   void Publish(const kernels::CorrectResult& result);
 
@@ -56,6 +62,7 @@ class Correction {
   v1::CorrectRequest request_;
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
+  std::optional<std::vector<Fault>> faults_;  // of an examined batch
 };
 
 }  // namespace counterweight::server

@@ -10,6 +10,7 @@
 #include "kernels/doctor/examine.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_labels.h"
+#include "server/engine/examination.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -43,6 +44,7 @@ v1::TensorRole RoleOf(kernels::doctor::Stream stream) {
 }
 
 void CheckTensors(const Tensors& tensors, Violations* violations) {
+  if (CanExamine(tensors)) return;
   const int log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS) +
                         tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS) +
                         tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
@@ -139,12 +141,11 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
 }
 
 int64_t ExaminationBytes(const Patient& patient) {
-  // Records of each sequence: its mean advantage, and its group in order.
-  constexpr int64_t kRowBytes = 64;
-  constexpr int64_t kSampleBytes = int64_t{16} << 20;
   const int64_t mask =
       patient.tensors.has_shared_mask ? patient.layout.num_positions : 0;
-  return kSampleBytes + kRowBytes * patient.layout.num_sequences + mask;
+  return ExaminationBytes(patient.layout.num_sequences,
+                          kMostExaminedPositions) +
+         mask;
 }
 
 Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {

@@ -62,7 +62,20 @@ void DriftSeries::Publish(const DriftReport& report) {
   run.last_published = ++num_published_;
   run.last_batch = now_();
   run.series.Count(*report.batch);
+  run.doctor.CountBatch();
   Show(report, &run);
+}
+
+bool DriftSeries::WantsExamination(std::string_view run) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() || found->second.doctor.IsDue();
+}
+
+void DriftSeries::CountExamined(std::string_view run, std::string_view client,
+                                const std::vector<Fault>& faults) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  FindOrAdd(run, client).doctor.Count(faults);
 }
 
 v1::ReceiptState DriftSeries::Report(const StepReport& report,
@@ -70,6 +83,7 @@ v1::ReceiptState DriftSeries::Report(const StepReport& report,
   const std::lock_guard<std::mutex> lock(mutex_);
   Run& run = FindOrAdd(report.run, client);
   run.last_published = ++num_published_;
+  run.last_batch = now_();
   // Reports and batches may have the same ids.
   if (recent_ids_.Insert({report.run, std::string(client)},
                          "report " + report.request_id,
@@ -110,7 +124,8 @@ std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
   std::vector<LastBatch> runs;
   for (const auto& [name, run] : runs_) {
     const std::chrono::duration<double> age = now - run.last_batch;
-    runs.push_back({name, std::max(age.count(), 0.0)});
+    runs.push_back({name, std::max(age.count(), 0.0), run.ledger.LastState(),
+                    run.doctor.LastFaults()});
   }
   return runs;
 }
@@ -133,13 +148,11 @@ DriftSeries::Run& DriftSeries::FindOrAdd(std::string_view name,
     metrics_.runs.Set(static_cast<double>(CountRuns("") + 1));
   }
   const std::string key(name);
-  Run& run = runs_
-                 .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                          std::forward_as_tuple(&metrics_, key, client,
-                                                limits_.last_batches))
-                 .first->second;
-  run.last_batch = now_();
-  return run;
+  return runs_
+      .emplace(
+          std::piecewise_construct, std::forward_as_tuple(key),
+          std::forward_as_tuple(&metrics_, key, client, limits_.last_batches))
+      .first->second;
 }
 
 void DriftSeries::RemoveIdlest(std::string_view client) {

@@ -17,6 +17,7 @@
 #include "prometheus/collectable.h"
 #include "prometheus/registry.h"
 #include "server/engine/published_sums.h"
+#include "server/observe/doctor_series.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
@@ -46,6 +47,10 @@ class DriftSeries {
   struct LastBatch {
     std::string run;
     double seconds_ago;
+    // StepLedger::LastState.
+    std::string last_step;
+    // DoctorSeries::LastFaults.
+    std::vector<std::string> faults;
   };
 
   // `registry` must outlive this. `now` is for tests.
@@ -62,6 +67,12 @@ class DriftSeries {
   // idlest one, of this client or of all. The unlabelled run is never removed
   // and counts for no client.
   void Publish(const DriftReport& report);
+
+  // True if the run's next batch is to be examined for faults.
+  bool WantsExamination(std::string_view run) const;
+  // Counts what an examination found in a batch of `client`.
+  void CountExamined(std::string_view run, std::string_view client,
+                     const std::vector<Fault>& faults);
 
   // Counts a trainer's report of a step, from `client`, unless its request_id
   // was reported recently. Returns the state of the step if all its reports
@@ -88,6 +99,7 @@ class DriftSeries {
         : client(owner),
           series(metrics, name),
           ring(static_cast<size_t>(last_batches)),
+          doctor(metrics, {{"run", name}}),
           step_series(metrics, {{"run", name}}) {}
 
     const std::string client;
@@ -95,9 +107,10 @@ class DriftSeries {
     RunSeries series;
     RunRing ring;
     RunSteps steps;
+    DoctorSeries doctor;
     StepLedger ledger;
     StepSeries step_series;
-    Clock::time_point last_batch;
+    Clock::time_point last_batch;  // or report
   };
 
   // The members below need the mutex.

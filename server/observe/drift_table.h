@@ -106,6 +106,19 @@ inline constexpr MetricRow kRunTable[] = {
              "run, staleness"),
 };
 
+// Batches that the doctor examines, see doctor_series.h.
+inline constexpr MetricRow kDoctorTable[] = {
+    CounterRow("counterweight_doctor_batches_total",
+               "Batches of this run that were examined for faults of their "
+               "data: the first three, one of 64, and each after one with a "
+               "fault.",
+               "run"),
+    CounterRow("counterweight_doctor_findings_total",
+               "Examined batches with this finding; severity is error (the "
+               "batch is wrong), warning (rarely meant so) or note.",
+               "run, finding, severity"),
+};
+
 // Steps that trainers report, see step_ledger.h.
 inline constexpr MetricRow kStepTable[] = {
     CounterRow("counterweight_step_steps_total",

@@ -53,6 +53,10 @@ consteval const MetricRow& Corrected(std::string_view name) {
   return FindRow(kCorrectedTable, name);
 }
 
+consteval const MetricRow& OfDoctor(std::string_view name) {
+  return FindRow(kDoctorTable, name);
+}
+
 consteval const MetricRow& OfStep(std::string_view name) {
   return FindRow(kStepTable, name);
 }
@@ -233,6 +237,10 @@ DriftMetrics::DriftMetrics(Registry* registry)
           Gauges(registry, OfRun("counterweight_drift_staleness_kl_nats"))),
       run_staleness_k3(
           Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))),
+      run_examined_batches(
+          Counters(registry, OfDoctor("counterweight_doctor_batches_total"))),
+      run_findings(
+          Counters(registry, OfDoctor("counterweight_doctor_findings_total"))),
       run_steps(Counters(registry, OfStep("counterweight_step_steps_total"))),
       run_ratio_one_steps(
           Counters(registry, OfStep("counterweight_step_ratio_one_total"))),

@@ -82,6 +82,9 @@ struct DriftMetrics {
   Family<Counter>& run_staleness_k3_sum;
   Family<Gauge>& run_staleness_kl;
   Family<Gauge>& run_staleness_k3;
+  // Examined batches: kDoctorTable.
+  Family<Counter>& run_examined_batches;
+  Family<Counter>& run_findings;  // by finding and severity
   // Reported steps: kStepTable.
   Family<Counter>& run_steps;
   Family<Counter>& run_ratio_one_steps;

@@ -50,7 +50,8 @@ ordered_json RunJson(std::string_view name,
           {"times", std::move(times)},
           {"gauges", Curves(points)},
           {"edges", LogRatioBuckets()},
-          {"histogram", points.back().histogram}};
+          {"histogram",
+           points.empty() ? RunPoint().histogram : points.back().histogram}};
 }
 
 }  // namespace
@@ -76,12 +77,20 @@ WebAnswer Page::Html() const {
 
 WebAnswer Page::Data(std::string_view run) const {
   ordered_json runs = ordered_json::array();
+  bool reports = false;
   for (const DriftSeries::LastBatch& each : drift_.Runs()) {
-    runs.push_back({{"name", each.run}, {"seconds", each.seconds_ago}});
+    ordered_json one = {{"name", each.run}, {"seconds", each.seconds_ago}};
+    // A run that corrects nothing may report its steps all the same.
+    if (!each.last_step.empty()) {
+      one["last_step"] = each.last_step;
+      reports = reports || each.run == run;
+    }
+    if (!each.faults.empty()) one["faults"] = each.faults;
+    runs.push_back(std::move(one));
   }
   ordered_json json = {{"address", address_}, {"runs", std::move(runs)}};
   const std::vector<RunPoint> points = drift_.LastBatches(run);
-  if (!points.empty()) json["run"] = RunJson(run, points);
+  if (!points.empty() || reports) json["run"] = RunJson(run, points);
   return {"Content-Type: application/json\r\n",
           json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
 }

@@ -39,6 +39,15 @@ const WORDS = {
   counterweight_drift_kept_token_ratio: share => share === 0 ? "all dropped" : "most dropped",
   counterweight_drift_effective_sample_size_ratio: () => "low sample size",
 };
+// The last step that a trainer reported, by its state: a word, and what to do.
+const STEP_WORDS = {
+  unused: ["weights unused",
+    "The last reported step's loss did not use its weights or its keep mask: find the loss that runs, and multiply each token by both."],
+  replaced: ["weights replaced",
+    "The last reported step's loss used other weights or another mask than it received: of other rows, or shifted by a token."],
+  rounded: ["weights rounded", "The last reported step's loss used rounded weights: keep them in float32 up to the loss."],
+  not_issued: ["not corrected", "The last reported step was trained without a correction: the trainer's log has the reason."],
+};
 const BATCH_IS_OLD_SECONDS = 3600;
 const STAGES = ["decode", "queue", "receive", "compute", "encode"];
 const BATCHES = "counterweight_drift_batches_total";
@@ -97,8 +106,8 @@ const series = (families, name, labels = {}) => (families.get(name) || []).filte
 const number = (families, name, labels) => series(families, name, labels)[0]?.value;
 
 const wordOf = (name, value) => name in WORDS && value < LEAST_SHARE ? WORDS[name](value) : "";
-const wordsOf = (families, run) =>
-  Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run}))).filter(word => word);
+const wordsOf = (families, {name: run, last_step: step, faults: [fault] = []}) =>
+  [fault?.replaceAll("_", " "), STEP_WORDS[step]?.[0], ...Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run})))].filter(word => word);
 
 function fill(parent, ...children) { parent.replaceChildren(...children); }
 
@@ -228,6 +237,18 @@ function staleness(families, run) {
   });
 }
 
+// [] if no trainer reports steps.
+function receipts(families, run) {
+  const counts = series(families, "counterweight_step_receipts_total", {run}).filter(({value}) => value > 0);
+  const all = counts.reduce((sum, {value}) => sum + value, 0);
+  return counts.map(({labels, value}) => {
+    const line = row(labels.state.replaceAll("_", " "), show(value, "count"), show(value / all, "share"));
+    line.dataset.receipt = labels.state;
+    line.dataset.value = value;
+    return line;
+  });
+}
+
 function requests(families) {
   return [head("method", "code", "number")].concat(series(families, "counterweight_requests_total").map(({labels, value}) => {
     const line = row(labels.method, labels.code, show(value, "count"));
@@ -267,7 +288,7 @@ const called = name => name || "(without a label)";
 
 function render(families, data) {
   const ready = number(families, "counterweight_ready") === 1;
-  const bad = data.runs.filter(({name, seconds}) => seconds < BATCH_IS_OLD_SECONDS && wordsOf(families, name).length).length;
+  const bad = data.runs.filter(run => run.seconds < BATCH_IS_OLD_SECONDS && wordsOf(families, run).length).length;
   const look = bad ? `, look at ${bad} ${bad === 1 ? "run" : "runs"}` : "";
   at("state").textContent = (ready ? "ready" : "not ready") + look;
   at("state").className = ready && !bad ? "good" : "bad";
@@ -279,11 +300,12 @@ function render(families, data) {
   at("empty").hidden = data.runs.length > 0;
   if (!data.runs.length) at("snippet").textContent = snippet(data.address);
   const focused = document.activeElement?.dataset?.run;
-  fill(at("runs"), ...data.runs.map(({name, seconds}) => {
+  fill(at("runs"), ...data.runs.map(listed => {
+    const {name, seconds} = listed;
     const item = make("li"), button = make("button");
     const k3 = number(families, "counterweight_drift_k3_nats", {run: name});
     button.append(make("b", called(name)), make("span", `k3 ${show(k3, "number")}, ${ago(seconds)}`, "faint"));
-    const words = wordsOf(families, name).join(", ");
+    const words = wordsOf(families, listed).join(", ");
     if (words) button.append(make("span", words, "bad word"));
     button.dataset.run = name;
     button.setAttribute("aria-current", String(name === chosen));
@@ -300,12 +322,18 @@ function render(families, data) {
     const run = data.run.name;
     at("name").textContent = called(run);
     const share = number(families, "counterweight_drift_kept_token_ratio", {run});
-    at("advice").hidden = !(share < LEAST_SHARE);
-    at("advice").textContent = `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
+    const {last_step: last, faults: [fault] = []} = data.runs.find(({name}) => name === run) || {};
+    const advice = fault ? `The last examined batch has the fault "${fault}": ` +
+      "save such a batch, and counterweight doctor FILE explains it." : STEP_WORDS[last]?.[1];
+    at("advice").hidden = !advice && !(share < LEAST_SHARE);
+    at("advice").textContent = advice ? advice : `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
       "the rule. If k3 is at its usual level, the rule's interval is too narrow for this engine.";
     fill(at("tiles"), ...tiles(TILES, families, {run}));
     fill(at("curves"), ...curves(data.run));
     fill(at("histogram"), histogram(data.run));
+    const reported = receipts(families, run);
+    at("applied").hidden = !reported.length;
+    fill(at("receipts"), head("weights", "steps", "share"), ...reported);
     fill(at("dropped"), ...dropped(families, run));
     const stale = staleness(families, run);
     at("stale").hidden = !stale.length;

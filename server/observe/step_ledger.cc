@@ -8,6 +8,16 @@ v1::ReceiptState StepLedger::ClosedStep::State() const {
   return is_complete ? Judge(issued, applied) : v1::RECEIPT_STATE_UNSPECIFIED;
 }
 
+std::string StepLedger::ClosedStep::StateName() const {
+  if (!is_complete) return "incomplete";
+  const v1::ReceiptState state = State();
+  if (state == v1::RECEIPT_STATE_USED) return "used";
+  if (state == v1::RECEIPT_STATE_UNUSED) return "unused";
+  if (state == v1::RECEIPT_STATE_ROUNDED) return "rounded";
+  if (state == v1::RECEIPT_STATE_REPLACED) return "replaced";
+  return issued ? "not_applied" : "not_issued";
+}
+
 std::vector<StepLedger::ClosedStep> StepLedger::Add(const StepReport& report) {
   std::vector<ClosedStep> closed;
   Entry& entry = Open(report.step, &closed);
@@ -19,6 +29,7 @@ std::vector<StepLedger::ClosedStep> StepLedger::Add(const StepReport& report) {
     entry.is_open = false;
     closed.push_back(sums);
   }
+  if (!closed.empty()) last_state_ = closed.back().StateName();
   return closed;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "server/engine/receipt.h"
@@ -27,6 +28,9 @@ class StepLedger {
 
     // UNSPECIFIED if it is not complete or has one side only.
     v1::ReceiptState State() const;
+    // In metrics and on the page: "used", "unused", "rounded", "replaced",
+    // "not_issued", "not_applied", "incomplete".
+    std::string StateName() const;
   };
 
   // Adds a report; returns the steps that closed by it, its own last. A report
@@ -35,6 +39,9 @@ class StepLedger {
 
   // The state of a step that is open or one of the last kMaxSteps.
   v1::ReceiptState StateOf(int64_t step) const;
+
+  // The StateName of the step that closed last; empty before the first.
+  const std::string& LastState() const { return last_state_; }
 
  private:
   struct Entry {
@@ -47,6 +54,7 @@ class StepLedger {
   Entry& Open(int64_t step, std::vector<ClosedStep>* closed);
 
   std::vector<Entry> entries_;  // oldest first by their first report
+  std::string last_state_;
 };
 
 }  // namespace counterweight::server

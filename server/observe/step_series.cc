@@ -4,20 +4,6 @@
 #include <utility>
 
 namespace counterweight::server {
-namespace {
-
-std::string StateName(const StepLedger::ClosedStep& step) {
-  if (!step.is_complete) return "incomplete";
-  const v1::ReceiptState state = step.State();
-  if (state == v1::RECEIPT_STATE_USED) return "used";
-  if (state == v1::RECEIPT_STATE_UNUSED) return "unused";
-  if (state == v1::RECEIPT_STATE_ROUNDED) return "rounded";
-  if (state == v1::RECEIPT_STATE_REPLACED) return "replaced";
-  return step.issued ? "not_applied" : "not_issued";
-}
-
-}  // namespace
-
 StepSeries::StepSeries(DriftMetrics* metrics, const prometheus::Labels& run)
     : metrics_(metrics),
       run_(run),
@@ -47,7 +33,7 @@ void StepSeries::Count(const StepReport& report,
 
 void StepSeries::Count(const StepLedger::ClosedStep& step) {
   steps_.Add(1);
-  Of(metrics_->run_step_receipts, "state", StateName(step)).Add(1);
+  Of(metrics_->run_step_receipts, "state", step.StateName()).Add(1);
   // Shows it before the first.
   ratio_one_.Add(step.is_complete && step.ratio_all_one ? 1 : 0);
 }

@@ -116,6 +116,12 @@ MISTAKES = {
     "one step of many": ("unused weights", r"> 0.5$", "> 0"),
     "exact engines": ("weights of 1", r"^ +and max by .*k3_nats\) > 0\n", ""),
     "few steps": ("ratios of 1", r" > 8\)", ")"),
+    "a first batch's faults": (
+        "faults of data",
+        r"\n +or \(counterweight_doctor.*\n.*offset 15m\)",
+        "",
+    ),
+    "notes": ("faults of data", r'{severity="error"}', ""),
     "reasons long ago": ("skipped batches", r"\n +unless counterweight_step_sk.* 15m", ""),
     "one server of many": (
         "one drifting server of several",

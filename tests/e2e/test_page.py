@@ -39,6 +39,14 @@ RULES = cw.Dialect(
 )
 
 
+def clean_batch(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """A batch in which the doctor finds nothing: padded_batch has log-probs above 0."""
+    return {
+        name: np.minimum(array, 0) if name.endswith("log_probs") else array
+        for name, array in padded_batch(*args, **kwargs).items()
+    }
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     driver = find_driver()
@@ -116,7 +124,7 @@ def shown(browser: Browser, place: str) -> dict[str, float]:
 def test_drift_by_staleness_is_a_table_of_runs_that_tell_versions(
     browser: Browser, server: ServerProcess
 ) -> None:
-    batch = padded_batch()
+    batch = clean_batch()
     versions = np.arange(batch["response_mask"].size, dtype=np.int32) % 12 - 1
     with cw.Client(server.address) as client:
         staleness = client.correct(
@@ -169,11 +177,11 @@ def test_numbers_are_those_of_metrics(browser: Browser, server: ServerProcess) -
     browser.open(page_of(server))
     with cw.Client(server.address) as client:
         for seed in range(5):
-            rules = client.correct(method=RULES, run="rules", **padded_batch(seed=seed))
-            client.correct(method=LOSS, run="loss", policy_version=seed, **padded_batch(seed=seed))
-        client.correct(method="token_tis", **padded_batch())
+            rules = client.correct(method=RULES, run="rules", **clean_batch(seed=seed))
+            client.correct(method=LOSS, run="loss", policy_version=seed, **clean_batch(seed=seed))
+        client.correct(method="token_tis", **clean_batch())
         with pytest.raises(cw.InvalidRequestError):
-            client.correct(method="nothing", **padded_batch())
+            client.correct(method="nothing", **clean_batch())
     numbers = ("counterweight_drift_", "counterweight_loss")
     for run, extra in (("rules", 0), ("loss", 4), ("", 0)):
         choose(browser, run)
@@ -210,7 +218,7 @@ def test_numbers_are_those_of_metrics(browser: Browser, server: ServerProcess) -
     bars = browser.run(
         "return [...document.querySelectorAll('#histogram [data-tokens]')].map(e => Number(e.dataset.tokens))"
     )
-    assert sum(bars) == int(padded_batch(seed=4)["response_mask"].sum())
+    assert sum(bars) == int(clean_batch(seed=4)["response_mask"].sum())
     # An answer is in flight until gRPC has let go of it.
     for name in ("counterweight_requests_in_flight", "counterweight_admitted_bytes"):
         tile = f"document.querySelector('#service [data-metric={name}]')"
@@ -235,10 +243,10 @@ def test_a_run_that_learns_from_few_tokens_is_coloured_and_named(
     )
     browser.open(page_of(server))
     with cw.Client(server.address) as client:
-        calm = client.correct(method="token_tis", run="calm", **padded_batch())
+        calm = client.correct(method="token_tis", run="calm", **clean_batch())
         wait_for(browser, "return document.getElementById('state').textContent === 'ready'")
-        dropped = client.correct(method=narrow, run="narrow", **padded_batch())
-        wide = client.correct(method=unbounded, run="wide", **padded_batch(spread=2.0))
+        dropped = client.correct(method=narrow, run="narrow", **clean_batch())
+        wide = client.correct(method=unbounded, run="wide", **clean_batch(spread=2.0))
     assert min(calm.metrics["kept_token_fraction"], calm.metrics["effective_sample_size"]) > 0.5
     assert dropped.metrics["kept_token_fraction"] == 0
     assert wide.metrics["effective_sample_size"] < 0.5
@@ -289,7 +297,7 @@ def test_a_run_that_learns_from_few_tokens_is_coloured_and_named(
 
 
 def test_most_of_a_run_is_not_all_of_it(browser: Browser, server: ServerProcess) -> None:
-    batch = padded_batch()
+    batch = clean_batch()
     with cw.Client(server.address) as client:
         bounds = cw.Preset("skyrl_token_mask", keep_lower=0.9, keep_upper=1.1)
         kept = client.correct(method=bounds, run="half", **batch).metrics["kept_token_fraction"]
@@ -304,7 +312,7 @@ def test_most_of_a_run_is_not_all_of_it(browser: Browser, server: ServerProcess)
 
 def test_a_run_is_a_bounded_number_of_batches(browser: Browser, server: ServerProcess) -> None:
     browser.open(page_of(server))
-    batch = padded_batch(2, 3)
+    batch = clean_batch(2, 3)
     with cw.Client(server.address) as client:
         for version in range(KEPT + 7):
             client.correct(method="token_tis", run="long", policy_version=version, **batch)
@@ -322,7 +330,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 def test_names_are_never_markup(browser: Browser, server: ServerProcess) -> None:
     with cw.Client(server.address) as client:
         with pytest.raises(cw.InvalidRequestError, match="run"):
-            client.correct(method="token_tis", run=EVIL, **padded_batch())
+            client.correct(method="token_tis", run=EVIL, **clean_batch())
         with pytest.raises(cw.InvalidRequestError, match="name"):
             rule = cw.RejectionRule(
                 name=EVIL,
@@ -331,8 +339,8 @@ def test_names_are_never_markup(browser: Browser, server: ServerProcess) -> None
                 aggregation=cw.Aggregation.MEAN,
                 upper=1.0,
             )
-            client.correct(method=cw.CorrectionConfig(rules=[rule]), **padded_batch())
-        client.correct(method=RULES, run="good", **padded_batch())
+            client.correct(method=cw.CorrectionConfig(rules=[rule]), **clean_batch())
+        client.correct(method=RULES, run="good", **clean_batch())
     browser.open(page_of(server) + "#" + urllib.request.quote(EVIL))
     choose(browser, "good")
     # Nor would they be if the server let them in.
@@ -370,7 +378,7 @@ def test_it_is_readable_on_any_screen(
 ) -> None:
     with cw.Client(server.address) as client:
         for run in ("a" * 64, "b", "c", "d", "e"):
-            client.correct(method=LOSS, run=run, **padded_batch())
+            client.correct(method=LOSS, run=run, **clean_batch())
     contrasts = []
     for scheme in ("light", "dark"):
         browser.show(size, scheme)
@@ -428,7 +436,31 @@ def test_it_is_one_small_file_that_asks_nobody_else(server: ServerProcess) -> No
 def test_a_flag_turns_it_off(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server("--page=false")
     with cw.Client(server.address) as client:
-        client.correct(method="token_tis", **padded_batch())
+        client.correct(method="token_tis", **clean_batch())
     assert fetch(page_of(server))[0] == 404
     assert fetch(page_of(server) + "page.json")[0] == 404
     assert server.metric("counterweight_corrected_batches_total") == 1
+
+
+def test_steps_that_a_trainer_reports(browser: Browser, server: ServerProcess) -> None:
+    issued = cw.Receipt(fingerprint=7, tokens=100, changed_tokens=90, weight_excess=3.0)
+    unused = cw.Receipt(fingerprint=8, tokens=100)
+    with cw.Client(server.address) as client:
+        client.correct(method="token_tis", run="vanilla", **clean_batch())
+        for step, applied in enumerate((issued, unused, unused)):
+            client.report_step(run="vanilla", step=step, tokens=100, issued=issued, applied=applied)
+        # It has no batch to show.
+        client.report_step(run="skips", step=1, tokens=100)
+    browser.open(page_of(server))
+    choose(browser, "vanilla")
+    receipts = browser.run(
+        "return [...document.querySelectorAll('#receipts [data-receipt]')].map(e => [e.dataset.receipt, e.dataset.value])"
+    )
+    assert sorted(receipts) == [["unused", "2"], ["used", "1"]]
+    advice = "return document.getElementById('advice').textContent"
+    assert "did not use its weights" in browser.run(advice)
+    choose(browser, "skips")
+    assert "trained without a correction" in browser.run(advice)
+    words = "return [...document.querySelectorAll('#runs .word')].map(e => e.textContent)"
+    assert sorted(browser.run(words)) == ["not corrected", "weights unused"]
+    assert browser.run("return document.getElementById('state').textContent").endswith("2 runs")

@@ -145,6 +145,16 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   RunningServer running(config);
   const grpc::Status status = running.Correct(RequestWithAll());
   ASSERT_TRUE(status.ok()) << status.error_message();
+  grpc::ClientContext context;
+  v1::ReportStepRequest report;
+  report.set_request_id("id");
+  report.mutable_labels()->set_run("run");
+  report.mutable_labels()->set_step(1);
+  (*report.mutable_skipped_batches())["late"] = 1;
+  v1::ReportStepResponse answer;
+  ASSERT_TRUE(v1::CorrectionService::NewStub(running.channel())
+                  ->ReportStep(&context, report, &answer)
+                  .ok());
 
   std::map<std::string, Shown> expected;
   for (const MetricRow& row : kServingTable) Add(row, &expected);
@@ -157,6 +167,8 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   for (const auto& each : kRunSums) Add(each.row, &expected);
   for (const MetricRow& row : kRunTable) Add(row, &expected);
   for (const auto& each : kDriftGauges) Add(each.row, &expected);
+  for (const MetricRow& row : kDoctorTable) Add(row, &expected);
+  for (const MetricRow& row : kStepTable) Add(row, &expected);
   const std::map<std::string, Shown> shown = FamiliesOf(running.Scrape());
   for (const auto& [name, family] : expected) {
     const auto found = shown.find(name);

@@ -1,0 +1,49 @@
+// The Prometheus series of what the doctor finds in one run's batches.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_DOCTOR_SERIES_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_DOCTOR_SERIES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/engine/examination.h"
+#include "server/observe/metrics.h"
+#include "server/observe/total.h"
+
+namespace counterweight::server {
+
+// Chooses the batches to examine: the first ones of a run, then one of many,
+// and each after one with a fault. Not thread-safe.
+class DoctorSeries {
+ public:
+  static constexpr int64_t kFirst = 3;
+  static constexpr int64_t kEvery = 64;
+
+  // `metrics` must outlive this.
+  DoctorSeries(DriftMetrics* metrics, const prometheus::Labels& run);
+
+  // Counts a batch of the run.
+  void CountBatch() { ++batches_; }
+  // True if the next batch is to be examined.
+  bool IsDue() const;
+  // Counts an examined batch.
+  void Count(const std::vector<Fault>& faults);
+
+  // Errors and warnings of the last examined batch, errors first.
+  const std::vector<std::string>& LastFaults() const { return last_faults_; }
+
+ private:
+  DriftMetrics* const metrics_;
+  const prometheus::Labels run_;
+  Total examined_;
+  std::map<std::string, Total> findings_;
+  int64_t batches_ = 0;
+  int64_t num_examined_ = 0;
+  int64_t last_examined_ = 0;  // by batches_
+  std::vector<std::string> last_faults_;
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_DOCTOR_SERIES_H_
