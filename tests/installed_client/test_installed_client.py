@@ -155,19 +155,36 @@ def test_the_pages_block_runs_as_written(
     assert float(effective_sample_size) == pytest.approx(1.0)
 
 
-def test_debian_package(build: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    run("cpack", "-B", tmp_path, "-D", f"CPACK_OUTPUT_FILE_PREFIX={tmp_path}", cwd=build)
-    (package,) = tmp_path.glob("*.deb")
-    depends = run("dpkg-deb", "--field", package, "Depends")
-    assert "libgrpc++1.51" in depends
-    unpacked = tmp_path / "unpacked"
-    run("dpkg-deb", "-x", package, unpacked)
-    files = {path.name for path in unpacked.rglob("*") if not path.is_dir()}
-    assert {"client.h", "libcounterweight-client.so", "libcounterweight-client.a"} < files
-    assert {"counterweight-config.cmake", "counterweight-client.pc"} < files
-    assert "counterweight-server" not in files
-    with subprocess.Popen(
-        ["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE
-    ) as process:
-        archive = tarfile.open(fileobj=process.stdout, mode="r|")  # noqa: SIM115
-        assert all(member.uid == 0 for member in archive)
+def packages(build: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
+    run("cpack", "-B", folder, "-D", f"CPACK_OUTPUT_FILE_PREFIX={folder}", cwd=build)
+    return sorted(folder.glob("*.deb"))
+
+
+def test_debian_packages(
+    build: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    server, client = packages(build, tmp_path)
+    assert [one.name.partition("_")[0] for one in (server, client)] == [
+        "counterweight-server",
+        "libcounterweight-client-dev",
+    ]
+    contents = {}
+    for package in (server, client):
+        assert "libgrpc++1.51" in run("dpkg-deb", "--field", package, "Depends")
+        unpacked = tmp_path / package.stem
+        run("dpkg-deb", "-x", package, unpacked)
+        contents[package] = {path.name for path in unpacked.rglob("*") if not path.is_dir()}
+        with subprocess.Popen(
+            ["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE
+        ) as process:
+            archive = tarfile.open(fileobj=process.stdout, mode="r|")  # noqa: SIM115
+            assert all(member.uid == 0 for member in archive)
+    wanted = {"client.h", "libcounterweight-client.so", "libcounterweight-client.a"}
+    assert wanted | {"counterweight-config.cmake", "counterweight-client.pc"} < contents[client]
+    assert contents[server] == {"counterweight-server", "copyright"}
+    program = tmp_path / server.stem / "usr/bin/counterweight-server"
+    assert run(program, "--version").startswith("counterweight-server ")
+
+    again = packages(build, tmp_path / "again")
+    assert [one.read_bytes() for one in again] == [server.read_bytes(), client.read_bytes()]
