@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs manifests pictures proto clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs manifests pictures proto release clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,9 +28,9 @@ build: ## The server, tests and benchmarks in build/release
 	@.ci/setup
 	@.ci/build release
 
-deb: ## A Debian package of the C++ client in build/release/deb
+deb: ## Debian packages of the C++ client and of the server in build/release/deb
 	@.ci/setup
-	@.ci/build release installed_client
+	@.ci/build release installed_client counterweight-server
 	@cd build/release && cpack
 
 serve: ## Build and run the server; ARGS="--listen=localhost:50051" gives it flags
@@ -97,6 +97,9 @@ wheel: ## dist/*.whl with the client, the library and the server, the source dis
 	@WHEEL=$$(ls $(CURDIR)/dist/counterweight_rl-*.whl) CUDA_WHEEL=$(if $(filter 1,$(CUDA)),$$(ls $(CURDIR)/dist/counterweight_rl_cu13-*.whl)) \
 	  SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
+
+release: ## dist/release from a tag of this commit: wheel, source, image, Debian packages, chart, bills of materials, checksums, notes
+	@deploy/release/make_release
 
 clean: ## Remove build and dist; the environments .venv* and .tools stay
 	rm -rf build dist

@@ -28,10 +28,10 @@ class Entry:
     content: bytes | None = None
     link: str = ""
 
-    def header(self) -> tarfile.TarInfo:
-        """Returns the header of the entry in a tar file, with the time 0."""
+    def header(self, time: int) -> tarfile.TarInfo:
+        """Returns the header of the entry in a tar file."""
         info = tarfile.TarInfo(self.path)
-        info.mode, info.mtime = self.mode, 0
+        info.mode, info.mtime = self.mode, time
         if self.link:
             info.type, info.linkname = tarfile.SYMTYPE, self.link
         elif self.content is None:
@@ -51,12 +51,12 @@ def parents(entries: Iterable[Entry]) -> list[Entry]:
     return [known[path] for path in sorted(known)]
 
 
-def tar(entries: Iterable[Entry]) -> bytes:
-    """Returns a tar file of ``entries``, in their order."""
+def tar(entries: Iterable[Entry], time: int = 0) -> bytes:
+    """Returns a tar file of ``entries``, in their order, all of one time."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for entry in entries:
-            archive.addfile(entry.header(), io.BytesIO(entry.content or b""))
+            archive.addfile(entry.header(time), io.BytesIO(entry.content or b""))
     return file.getvalue()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import debian
 
 NONE = "NOASSERTION"
+DOCUMENT = "SPDXRef-DOCUMENT"
 SERVER = "SPDXRef-counterweight-server"
 
 
@@ -25,13 +26,15 @@ class Subject:
     program_sha256: str
 
 
-def _identifier(package: debian.Package) -> str:
+def identifier(package: debian.Package) -> str:
+    """Returns the name of the package within a document."""
     return "SPDXRef-deb-" + re.sub(r"[^A-Za-z0-9.-]", "-", package.name.replace("+", "plus"))
 
 
-def _entry(package: debian.Package) -> dict[str, object]:
+def entry(package: debian.Package) -> dict[str, object]:
+    """Returns what a document has about a package of Debian."""
     return {
-        "SPDXID": _identifier(package),
+        "SPDXID": identifier(package),
         "name": package.name,
         "versionInfo": package.version,
         "supplier": "Organization: Debian",
@@ -39,7 +42,7 @@ def _entry(package: debian.Package) -> dict[str, object]:
         "filesAnalyzed": False,
         "licenseConcluded": NONE,
         "licenseDeclared": NONE,
-        "licenseComments": f"/usr/share/doc/{package.name}/copyright in the image",
+        "licenseComments": f"/usr/share/doc/{package.name}/copyright",
         "copyrightText": NONE,
         "sourceInfo": f"built from Debian's source {package.source} {package.source_version}",
         "externalRefs": [
@@ -50,6 +53,31 @@ def _entry(package: debian.Package) -> dict[str, object]:
             }
         ],
     }
+
+
+def document(
+    name: str,
+    namespace: str,
+    created: str,
+    tool: str,
+    packages: Iterable[Mapping[str, object]],
+    relations: Iterable[tuple[str, str, str]],
+) -> bytes:
+    """Returns the JSON; ``relations`` are identifier, kind, identifier."""
+    text = {
+        "spdxVersion": "SPDX-2.3",
+        "SPDXID": DOCUMENT,
+        "dataLicense": "CC0-1.0",
+        "name": name,
+        "documentNamespace": namespace,
+        "creationInfo": {"created": created, "creators": [f"Tool: {tool}"]},
+        "packages": list(packages),
+        "relationships": [
+            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+            for one, kind, other in relations
+        ],
+    }
+    return json.dumps(text, indent=1).encode() + b"\n"
 
 
 def spdx(
@@ -69,21 +97,15 @@ def spdx(
         "copyrightText": NONE,
         "checksums": [{"algorithm": "SHA256", "checksumValue": subject.program_sha256}],
     }
-    relations = [("SPDXRef-DOCUMENT", "DESCRIBES", SERVER)]
-    relations += [(SERVER, "DEPENDS_ON", _identifier(package)) for package in shipped]
-    relations += [(SERVER, "STATIC_LINK", _identifier(package)) for package in included]
+    relations = [(DOCUMENT, "DESCRIBES", SERVER)]
+    relations += [(SERVER, "DEPENDS_ON", identifier(package)) for package in shipped]
+    relations += [(SERVER, "STATIC_LINK", identifier(package)) for package in included]
     name = f"counterweight-server-{subject.version}-{subject.variant}"
-    document = {
-        "spdxVersion": "SPDX-2.3",
-        "SPDXID": "SPDXRef-DOCUMENT",
-        "dataLicense": "CC0-1.0",
-        "name": name,
-        "documentNamespace": f"{subject.source}/spdx/{name}-{subject.revision}",
-        "creationInfo": {"created": subject.created, "creators": ["Tool: deploy/image/pack.py"]},
-        "packages": [server, *(_entry(package) for package in sorted({*shipped, *included}))],
-        "relationships": [
-            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
-            for one, kind, other in relations
-        ],
-    }
-    return json.dumps(document, indent=1).encode() + b"\n"
+    return document(
+        name,
+        f"{subject.source}/spdx/{name}-{subject.revision}",
+        subject.created,
+        "deploy/image/pack.py",
+        [server, *(entry(package) for package in sorted({*shipped, *included}))],
+        relations,
+    )
