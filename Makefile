@@ -5,7 +5,7 @@ SERVER := build/release/counterweight-server
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/prometheus:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs manifests pictures proto release clean
+.PHONY: help demo test build deb wheel serve image bench peers fuzz arm64 lint format docs site manifests pictures proto release clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,8 +61,8 @@ arm64: ## Compile the kernels for arm64, run their tests in qemu and compare eve
 	@.ci/setup arm64
 	@.ci/arm64
 
-lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code and documentation
-	@.ci/setup lint gen
+lint: ## Formatting, clang-tidy, buf, ruff, mypy, Go's vet and staticcheck, layers, words, generated code, documentation and site
+	@.ci/setup lint gen site
 	@.ci/lint
 
 format: ## Format C++, CUDA, Python and proto files in place
@@ -74,6 +74,10 @@ docs: ## Rewrite kernels/METHODS.md, kernels/doctor/FINDINGS.md, server/METRICS.
 	@.ci/docs
 	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
+
+site: ## The documentation site in build/site, from the pages and the docstrings; dead links fail
+	@.ci/setup site
+	@.ci/site
 
 manifests: ## Copy the alerts into the Helm chart, and rewrite kustomize's objects from it
 	@.ci/setup go
