@@ -100,7 +100,9 @@ def test_sequence_lengths_that_do_not_add_up(client: cw.Client) -> None:
 
 
 def test_unknown_parameter(client: cw.Client) -> None:
-    found = violations(client, method=cw.Preset("token_tis", uper=2.0), **padded_batch())
+    found = violations(
+        client, method=cw.Preset("token_tis", uper=2.0, allow_unknown=True), **padded_batch()
+    )
     assert found == {
         "method.parameters[uper]": "token_tis has no such parameter. Did you mean 'upper'? It takes "
         "upper."
@@ -325,7 +327,7 @@ REQUIRED = {"tinker": {"loss_fn": "importance_sampling"}}
             for system in sorted(FIELDS)
         ),
         cw.Dialect("skyrl", {"sapo": {f"z{i:02}": 1 for i in range(40)}}),
-        cw.Preset("token_tis", **{f"z{i:02}": 1.0 for i in range(40)}),
+        cw.Preset("token_tis", allow_unknown=True, **{f"z{i:02}": 1.0 for i in range(40)}),
     ],
     ids=lambda method: getattr(method, "system", "preset"),
 )

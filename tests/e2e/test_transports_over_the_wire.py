@@ -175,7 +175,7 @@ def wrong_requests() -> dict[str, dict[str, Any]]:
             "sequence_lengths": [-2, 2],
             "method": "token_tis",
         },
-        "parameter": {**batch, "method": cw.Preset("token_tis", uper=2.0)},
+        "parameter": {**batch, "method": cw.Preset("token_tis", uper=2.0, allow_unknown=True)},
     }
 
 

@@ -8,10 +8,11 @@ InvalidRequestError names every wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from counterweight_rl import presets
 from counterweight_rl.choices import (
     Aggregation,
     Bound,
@@ -27,6 +28,8 @@ from counterweight_rl.choices import (
     SelectionScope,
     Surrogate,
 )
+from counterweight_rl.errors import Violation, refuse
+from counterweight_rl.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,11 +192,32 @@ class CorrectionConfig:
     kl_penalty: KlPenalty | None = None
 
 
+def _check_names(preset: Any, parameters: Iterable[str]) -> None:
+    if not isinstance(preset, str):
+        return  # which the call refuses
+    known = presets.PARAMETERS.get(preset)
+    if known is None:
+        near = did_you_mean(preset, presets.PARAMETERS)
+        raise refuse([Violation("method", f"no preset is called {preset!r}{near}")])
+    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    wrong = [
+        Violation(
+            f"method.parameters[{name}]",
+            f"{preset} has no such parameter; {takes}{did_you_mean(name, known)}",
+        )
+        for name in parameters
+        if name not in known
+    ]
+    if wrong:
+        raise refuse(wrong)
+
+
 @dataclass(frozen=True, init=False)
 class Preset:
     """A named method, optionally with other parameters than its defaults and with a loss.
 
     ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
+    An unknown name, of the method or of a parameter, is an InvalidRequestError here already.
 
     Attributes:
         name: A name of the methods table.
@@ -215,8 +239,24 @@ class Preset:
         *,
         policy_loss: PolicyLoss | None = None,
         kl_penalty: KlPenalty | None = None,
+        allow_unknown: bool = False,
         **parameters: float,
     ) -> None:
+        """Checks the names.
+
+        Args:
+            name: A name of the methods table.
+            policy_loss: A loss to compute with the method's weights and rules. None: the method's
+                own, if it has one.
+            kl_penalty: A KL penalty inside the loss. None: none.
+            allow_unknown: Also take names that only a newer server knows.
+            parameters: Values of the method's parameters; absent ones have their default.
+
+        Raises:
+            InvalidRequestError: An unknown name, with the nearest known one.
+        """
+        if not allow_unknown:
+            _check_names(name, parameters)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "policy_loss", policy_loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import Any, get_args, get_type_hints
@@ -193,10 +194,42 @@ def test_wrong_types_name_the_field() -> None:
 
 def test_presets() -> None:
     assert sent("token_tis").preset == method_pb2.Preset(name="token_tis")
-    preset = cw.Preset("token_tis", upper=np.float32(3), name=1)
-    assert preset == cw.Preset("token_tis", upper=3.0, name=1)
+    preset = cw.Preset("token_tis", upper=np.float32(3), name=1, allow_unknown=True)
+    assert preset == cw.Preset("token_tis", upper=3.0, name=1, allow_unknown=True)
     message = sent(preset).preset
     assert dict(message.parameters) == {"upper": 3.0, "name": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("token_tsi", {}, r"method: no preset is called 'token_tsi'; did you mean 'token_tis'\?"),
+        ("x" * 100, {"a": 1}, "method: no preset is called 'x{100}'$"),
+        (
+            "token_tis",
+            {"uper": 2},
+            r"method\.parameters\[uper\]: token_tis has no such parameter; it takes upper; "
+            r"did you mean 'upper'\?",
+        ),
+        ("none", {"upper": 2}, "none has no such parameter; it takes none"),
+    ],
+)
+def test_unknown_names_of_presets_are_refused_where_they_are_written(
+    name: str, parameters: dict[str, float], message: str
+) -> None:
+    with pytest.raises(cw.InvalidRequestError, match=message):
+        cw.Preset(name, **parameters)
+    preset = cw.Preset(name, allow_unknown=True, **parameters)
+    assert (preset.name, preset.parameters) == (name, parameters)
+    # A copy is not checked again.
+    assert pickle.loads(pickle.dumps(preset)) == preset
+
+
+def test_every_wrong_parameter_is_named() -> None:
+    with pytest.raises(cw.InvalidRequestError) as raised:
+        cw.Preset("geo_rs", lower=1, keep_lower=0.9, upper=2)
+    fields = [violation.field for violation in raised.value.violations]
+    assert fields == ["method.parameters[lower]", "method.parameters[upper]"]
 
 
 def test_presets_with_a_loss() -> None:

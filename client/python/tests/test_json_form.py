@@ -31,7 +31,10 @@ CALLS: list[dict[str, Any]] = [
     {"method": "token_tis", "run": "läuft \x00\U0010ffff", "policy_version": 2**63 - 1},
     {"method": cw.Preset("token_tis", upper=5e-324), "seed": 2**64 - 1, "request_id": '"\\'},
     {"method": cw.CorrectionConfig(importance_weight=WEIGHT), "global_counts": cw.GlobalCounts()},
-    {"method": cw.Preset("token_tis", low=-math.inf), "row_divisors": [math.nan, 0.1, -0.0]},
+    {
+        "method": cw.Preset("token_tis", low=-math.inf, allow_unknown=True),
+        "row_divisors": [math.nan, 0.1, -0.0],
+    },
     {"method": cw.Dialect("verl", BLOCK), "group_ids": [-(2**63), 3], "metrics": False},
     {"method": "icepop", "version_spans": [(0, 0, 3, 7)], "outputs": ["weights", "loss"]},
 ]

@@ -92,7 +92,9 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
     if "dialect" in method:
         asked["method"] = cw.Dialect(method["dialect"], method["block"], release=method["release"])
     else:
-        asked["method"] = cw.Preset(method["preset"], **method.get("parameters", {}))
+        asked["method"] = cw.Preset(
+            method["preset"], allow_unknown=True, **method.get("parameters", {})
+        )
     outputs = [name.lower() for name in call.get("outputs", ["WEIGHTS", "KEEP_MASK"])]
     asked["outputs"] = outputs or None
     asked["request_id"] = call.get("request_id")

@@ -36,7 +36,7 @@ def read_method(
         raise InputError("--block and --release go with --dialect, not with --method")
     assert method is not None
     given: dict[str, Any] = dict(_parameter(text, "--parameter") for text in parameters)
-    return Preset(method, **given)
+    return Preset(method, allow_unknown=True, **given)  # The server may be newer.
 
 
 def read_methods(text: str) -> dict[str, Preset]:
@@ -61,7 +61,7 @@ def read_methods(text: str) -> dict[str, Preset]:
             if key in given:
                 raise InputError(f"--methods {each}: {key} is given twice")
             given[key] = number
-        read[each] = Preset(name, **given)
+        read[each] = Preset(name, allow_unknown=True, **given)
     if not read:
         raise InputError("--methods needs at least one name")
     return read
@@ -70,8 +70,8 @@ def read_methods(text: str) -> dict[str, Preset]:
 def _parameter(text: str, subject: str) -> tuple[str, float]:
     name, _, number = text.partition("=")
     try:
-        # Preset has arguments of these two names that are no numbers.
-        if not name.isidentifier() or name in ("policy_loss", "kl_penalty"):
+        # Preset has arguments of these names that are no numbers.
+        if not name.isidentifier() or name in ("policy_loss", "kl_penalty", "allow_unknown"):
             raise ValueError
         return name, float(number)
     except ValueError:

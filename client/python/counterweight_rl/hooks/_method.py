@@ -73,7 +73,13 @@ def with_loss(
         loss = dataclasses.replace(loss, denominator=denominator)
     if isinstance(method, CorrectionConfig):
         return dataclasses.replace(method, policy_loss=loss)
-    return Preset(method.name, policy_loss=loss, kl_penalty=method.kl_penalty, **method.parameters)
+    return Preset(
+        method.name,
+        policy_loss=loss,
+        kl_penalty=method.kl_penalty,
+        allow_unknown=True,
+        **method.parameters,
+    )
 
 
 def _policy_loss(source: str, value: Any) -> PolicyLoss:
