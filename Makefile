@@ -69,7 +69,7 @@ format: ## Format C++, CUDA, Python and proto files in place
 	@.ci/setup lint
 	@.ci/lint --fix
 
-docs: ## Rewrite kernels/METHODS.md, kernels/doctor/FINDINGS.md, server/METRICS.md, the Python client's table of fields and asyncio client, and the dashboards
+docs: ## Rewrite kernels/METHODS.md, kernels/doctor/FINDINGS.md, server/METRICS.md, the Python client's tables and asyncio client, and the dashboards
 	@.ci/setup
 	@.ci/docs
 	@.ci/asyncio_client
