@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -45,6 +46,16 @@ def write(folder: pathlib.Path, files: Mapping[str, bytes]) -> None:
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
+def check_image(bill: bytes, release: tag.Release) -> None:
+    """Raises Refusal if the image's server was compiled from another commit."""
+    (server,) = [each for each in json.loads(bill)["packages"] if "checksums" in each]
+    commit = server["downloadLocation"].rpartition("@")[2]
+    if not release.commit.startswith(commit):
+        raise tag.Refusal(
+            f"the server is of commit {commit}, not of {release.tag}; run make release"
+        )
+
+
 def collect(root: pathlib.Path, release: tag.Release, architecture: str) -> dict[str, bytes]:
     """Returns the files of the release by name."""
     version = release.version
@@ -68,6 +79,7 @@ def collect(root: pathlib.Path, release: tag.Release, architecture: str) -> dict
     for name, inside in parts.items():
         files[f"{name}.spdx.json"] = bills.write(name, files[name], inside, release)
     image_bill = (root / "build/image/sbom.spdx.json").read_bytes()
+    check_image(image_bill, release)
     files[f"counterweight-server-{version}-{architecture}.oci.tar.spdx.json"] = image_bill
     module = bills.of_go((root / "client/go/go.mod").read_text())
     name = f"counterweight-go-{version}"

@@ -149,3 +149,16 @@ def test_a_missing_artefact_is_named(tmp_path: pathlib.Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(tag.Refusal, match=r"has a-1\.whl, a-2\.whl where one"):
         assemble.one(tmp_path, "a-*.whl")
+
+
+def test_a_server_of_another_commit_is_refused() -> None:
+    def bill(commit: str) -> bytes:
+        packages = [
+            {"name": "libc6"},
+            {"checksums": [], "downloadLocation": f"git+https://a@{commit}"},
+        ]
+        return json.dumps({"packages": packages}).encode()
+
+    assemble.check_image(bill("c0ff"), RELEASE)
+    with pytest.raises(tag.Refusal, match=r"the server is of commit abc, not of v0\.1\.0"):
+        assemble.check_image(bill("abc"), RELEASE)
