@@ -1,4 +1,5 @@
-// What an optimizer step received and what its loss used.
+// Receipts: the weights that an optimizer step received, and those that its
+// loss used.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_RECEIPT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_RECEIPT_H_
 

@@ -2050,7 +2050,7 @@ func (x *ReportStepRequest) GetNumReports() int64 {
 // The report is counted, now or before.
 type ReportStepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the whole step if this report completed it, else UNSPECIFIED.
+	// State of the whole step if this report completed it, else UNSPECIFIED.
 	State ReceiptState `protobuf:"varint,1,opt,name=state,proto3,enum=counterweight.v1.ReceiptState" json:"state,omitempty"`
 	// Sentences for the trainer: why a state is not USED, and what to do.
 	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`

@@ -401,7 +401,8 @@ class Client(OneProcess):
         Args:
             run: The run, as in ``correct``.
             step: The optimizer step's number, >= 0.
-            tokens: Tokens in the losses of this process, >= 0.
+            tokens: Tokens with response_mask 1 of the batches that this process trained on,
+                corrected or not; >= 0.
             issued: Receipt of the weights and masks that this process received: ``applied`` of each
                 answer's, added up. None: it received none.
             applied: Receipt of those that its losses were multiplied by. None: no loss ran here.

@@ -161,7 +161,7 @@ def test_torch_tensors_agree_on_host_and_device(batch: tuple[Any, Any]) -> None:
     whole = applied(weights, mask)
     tensors = torch.tensor(weights), torch.tensor(mask)
     assert applied(*tensors) == whole
-    # What runs for tensors of any other device, on this one.
+    # The code for tensors of any other device, on this one.
     assert receipt._on_device(torch, *tensors, [40] * 32) == whole
     assert receipt._on_device(torch, None, tensors[1], [40] * 32) == applied(None, mask)
     rounded = applied(tensors[0].bfloat16(), tensors[1])

@@ -143,7 +143,7 @@ class Publisher(OneProcess):
 
     def report(self, message: Mapping[str, Any]) -> None:
         """Sends a ReportStepRequest later, as ``put`` does."""
-        # What needs no report needs no protobuf.
+        # Clients that report nothing need no protobuf.
         from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
         from counterweight_rl.arrays import framing
 
