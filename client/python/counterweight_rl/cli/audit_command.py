@@ -6,6 +6,7 @@ import datetime
 import functools
 import pathlib
 import re
+import sys
 
 import click
 
@@ -129,9 +130,9 @@ def command(
         if html is not None:
             display.console().print(f"wrote {html}", soft_wrap=True)
     if found.whole is None:
-        raise click.exceptions.Exit(2)
+        sys.exit(2)
     if not found.is_complete:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
 
 
 def _audit(
