@@ -214,3 +214,17 @@ def test_a_folder_is_audited_file_by_file(whole: audit.Report, tmp_path: pathlib
     assert seen[-1] == sum(unit.num_bytes for unit in units)
     assert sorted(seen) == seen
     assert part.from_bytes(made.to_bytes()).to_bytes() == made.to_bytes()
+
+
+def test_an_interrupted_audit_has_what_is_complete(tmp_path: pathlib.Path) -> None:
+    place = write(tmp_path / "log", [ROWS[:30], ROWS[30:]], group=10)
+
+    def interrupt(done: int) -> None:
+        if done > units[0].num_bytes * 4:
+            raise KeyboardInterrupt
+
+    units = audit.units(place)
+    engine = functools.partial(engines.in_processes, processes=1)
+    found = audit.report(folder.audit(units, SPEC, engine, interrupt).to_bytes(), SPEC)
+    assert [problem.sentence[:12] for problem in found.problems] == ["interrupted:"]
+    assert found.digest == report(place / "000.parquet").digest

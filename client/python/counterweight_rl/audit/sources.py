@@ -7,7 +7,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-from counterweight_rl.audit import line_files, parquet_files
+from counterweight_rl.audit import line_files
 from counterweight_rl.audit.known_files import SUFFIXES, refuse_by_suffix
 from counterweight_rl.audit.rows import SourceError, UnitRows
 from counterweight_rl.audit.spec import Spec
@@ -81,7 +81,12 @@ def read(path: pathlib.Path, group: int, spec: Spec) -> UnitRows:
 
 def _module(path: pathlib.Path) -> Any:
     refuse_by_suffix(path.suffix)
-    return line_files if path.suffix == ".jsonl" else parquet_files
+    if path.suffix == ".jsonl":
+        return line_files
+    # Only these files need pyarrow, which takes its time to be imported.
+    from counterweight_rl.audit import parquet_files
+
+    return parquet_files
 
 
 def _size(path: pathlib.Path) -> int:
