@@ -37,8 +37,8 @@ def split(rows: UnitRows, key: str) -> Iterator[tuple[str, Selection]]:
     elif key == "version":
         yield from _by_version(rows)
     elif key == "length":
-        tokens = np.zeros(len(rows.lengths), np.int64)
-        np.add.at(tokens, np.repeat(np.arange(len(rows.lengths)), rows.lengths), rows.mask)
+        before = np.concatenate([[0], np.cumsum(rows.mask, dtype=np.int64)])
+        tokens = before[rows.begins + rows.lengths] - before[rows.begins]
         # 1, 2, 3-4, 5-8, ...: the label is the largest, so that it is exact and sorts.
         powers = np.ceil(np.log2(np.maximum(tokens, 1))).astype(np.int64)
         yield from _by_row(rows, np.where(tokens == 0, 0, 1 << powers).astype(np.str_))
@@ -61,13 +61,16 @@ def _by_row(rows: UnitRows, values: Array) -> Iterator[tuple[str, Selection]]:
 def _by_version(rows: UnitRows) -> Iterator[tuple[str, Selection]]:
     """By the version of each token; rows of a single version go as they are."""
     counted = rows.mask != 0
-    low = np.full(len(rows.lengths), np.iinfo(np.int64).max)
-    high = np.full(len(rows.lengths), -2)
-    of_row = np.repeat(np.arange(len(rows.lengths)), rows.lengths)
-    np.minimum.at(low, of_row[counted], rows.versions[counted])
-    np.maximum.at(high, of_row[counted], rows.versions[counted])
+    low = np.full(len(rows.lengths), -1)
+    high = low.copy()  # -1 also without tokens
+    before = np.concatenate([[0], np.cumsum(counted)])
+    has = before[rows.begins + rows.lengths] > before[rows.begins]
+    if has.any():
+        # The tokens that count lie one after the other, those of a row from its first one on.
+        versions, firsts = rows.versions[counted], before[rows.begins[has]]
+        low[has] = np.minimum.reduceat(versions, firsts)
+        high[has] = np.maximum.reduceat(versions, firsts)
     is_mixed = high > low
-    high[high == -2] = -1  # without tokens
     names = np.where(high < 0, "unknown", high.astype(np.str_))
     yield from (each for each in _by_row(rows, np.where(is_mixed, "", names)) if each[0] != "")
     mixed = np.flatnonzero(is_mixed)

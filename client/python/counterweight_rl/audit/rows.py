@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 NEWEST = 1 << 30
 """Policy version that stands for the trainer's; staleness counts back from it."""
-_NONE = np.iinfo(np.int64).min
 
 
 class SourceError(Exception):
@@ -49,13 +49,15 @@ class UnitRows:
         begins: Array = np.cumsum(self.lengths) - self.lengths
         return begins
 
+    @cached_property
     def stale_versions(self) -> Array:
         """The versions as int32, counted back from NEWEST; -1 = unknown."""
-        trained = np.repeat(self.trained, self.lengths)
-        behind = trained - self.versions
-        known = (trained >= 0) & (self.versions >= 0) & (behind >= 0) & (behind <= NEWEST)
-        stale: Array = np.where(known, NEWEST - behind, -1).astype(np.int32)
-        return stale
+        # A row whose trainer's version is unknown gets a shift that no version survives.
+        shifts = np.where(self.trained < 0, 2 * NEWEST, NEWEST - self.trained)
+        stale = self.versions + np.repeat(shifts, self.lengths)
+        stale[(self.versions < 0) | (stale < 0) | (stale > NEWEST)] = -1
+        made: Array = stale.astype(np.int32)
+        return made
 
 
 def make(

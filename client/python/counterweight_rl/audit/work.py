@@ -74,7 +74,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
         "rollout_log_probs": rows.rollout,
         "old_log_probs": rows.old,
         "response_mask": rows.mask,
-        "policy_versions": rows.stale_versions(),
+        "policy_versions": rows.stale_versions,
     }
     whole = keys.Selection(None, rows.lengths)
     part.add_total(ALL, _sums(arrays, whole, PLAIN), client())
@@ -124,7 +124,7 @@ def _examine(part: Part, path: str, group: int, rows: UnitRows) -> None:
             rollout_log_probs=rows.rollout,
             old_log_probs=rows.old,
             sequence_lengths=rows.lengths,
-            policy_versions=rows.stale_versions(),
+            policy_versions=rows.stale_versions,
             policy_version=NEWEST,
         )
     except CounterweightError as error:
