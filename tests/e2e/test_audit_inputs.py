@@ -284,6 +284,34 @@ def test_lines_belong_to_the_chunk_that_they_begin_in(
         assert digest(run(tmp_path)[1]) == whole
 
 
+def test_npz_files(tmp_path: pathlib.Path) -> None:
+    joined = {
+        name: np.concatenate([row[name] for row in FEW])
+        for name in ("rollout_log_probs", "old_log_probs", "response_mask", "policy_versions")
+    }
+    lengths = np.array([len(row["response_mask"]) for row in FEW])
+    trained = np.array([row["policy_version"] for row in FEW])
+    (tmp_path / "log").mkdir()
+    np.savez(tmp_path / "log" / "a.npz", **joined, sequence_lengths=lengths, policy_version=trained)
+    by = ("--by", "staleness,step,position")
+    same = write(tmp_path / "same", [FEW])
+    code, printed = run(tmp_path / "log", *by)
+    assert (code, digest(printed)) == (0, digest(run(same, *by)[1]))
+    # A padded batch, and its file cut off.
+    ones = np.full((2, 3), -1, np.float32)
+    np.savez(tmp_path / "log" / "b.npz", rollout_log_probs=ones, old_log_probs=ones,
+             response_mask=np.ones((2, 3)))  # fmt: skip
+    data = (tmp_path / "log" / "b.npz").read_bytes()
+    (tmp_path / "log" / "c.npz").write_bytes(data[:200])
+    np.savez(tmp_path / "log" / "d.npz", rollout_log_probs=ones, old_log_probs=ones[:, 1:],
+             response_mask=np.ones((2, 3)))  # fmt: skip
+    code, printed = run(tmp_path / "log")
+    assert code == 1
+    assert f"{len([r for r in FEW if len(r['response_mask'])]) + 2} sequences" in printed
+    assert "c.npz: cannot be read: " in printed
+    assert "d.npz: old_log_probs has shape (2, 2), and response_mask (2, 3)" in printed
+
+
 def test_columns_of_other_names(place: pathlib.Path, tmp_path: pathlib.Path) -> None:
     names = ["mu", "pi", *table(ROWS).column_names[2:]]
     (tmp_path / "other").mkdir()
@@ -308,7 +336,7 @@ def test_wrong_command_lines(tmp_path: pathlib.Path, place: pathlib.Path) -> Non
 
     refused("there is no such file or folder", tmp_path / "missing")
     (tmp_path / "empty").mkdir()
-    refused("has no .parquet and no .jsonl file", tmp_path / "empty")
+    refused("has no .parquet, .jsonl or .npz file", tmp_path / "empty")
     refused("--columns must be ROLE=NAME; got 'a'", place, "--columns", "a")
     refused("there is no role 'mask'", place, "--columns", "mask=m")
     refused("there is no 'age'", place, "--by", "age")

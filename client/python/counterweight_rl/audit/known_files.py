@@ -22,7 +22,7 @@ _BY_SUFFIX = {
     ".pkl": "SkyRL's dump is a pickle, which is not opened: it could run code; write "
     "rollout_logprobs, action_log_probs and loss_mask as columns of a Parquet file",
 }
-SUFFIXES = (".parquet", ".jsonl", *_BY_SUFFIX)
+SUFFIXES = (".parquet", ".jsonl", ".npz", *_BY_SUFFIX)
 """The files that an audit looks at."""
 
 

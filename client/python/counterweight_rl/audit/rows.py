@@ -94,6 +94,11 @@ def make(
         versions = np.repeat(np.full(len(lengths), -1) if of_rows is None else of_rows, lengths)
     trained = numbers("policy_version")
     unknown = np.full(len(lengths), "unknown")
+    named = {name: unknown if v is None else v for name, v in labels.items()}
+    if trained is not None:
+        # Trainers that do not name their steps number them by their versions.
+        is_named = (named["step"] != "unknown") | (trained < 0)
+        named["step"] = np.where(is_named, named["step"], trained.astype(np.str_))
     return UnitRows(
         rollout=reals["rollout_log_probs"],
         old=reals["old_log_probs"],
@@ -101,6 +106,6 @@ def make(
         versions=versions.astype(np.int64),
         trained=np.full(len(lengths), -1) if trained is None else trained.astype(np.int64),
         lengths=lengths,
-        labels={name: unknown if v is None else v for name, v in labels.items()},
+        labels=named,
         problems=problems,
     )

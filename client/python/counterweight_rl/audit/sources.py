@@ -7,7 +7,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-from counterweight_rl.audit import line_files
+from counterweight_rl.audit import line_files, npz_files
 from counterweight_rl.audit.known_files import SUFFIXES, refuse_by_suffix
 from counterweight_rl.audit.rows import SourceError, UnitRows
 from counterweight_rl.audit.spec import Spec
@@ -83,6 +83,8 @@ def _module(path: pathlib.Path) -> Any:
     refuse_by_suffix(path.suffix)
     if path.suffix == ".jsonl":
         return line_files
+    if path.suffix == ".npz":
+        return npz_files
     # Only these files need pyarrow, which takes its time to be imported.
     from counterweight_rl.audit import parquet_files
 

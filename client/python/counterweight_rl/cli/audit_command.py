@@ -110,9 +110,9 @@ def command(
 ) -> None:
     """Show the drift of the recorded batches of a folder, and what methods would have done.
 
-    DIR has files of Client(record=...), Parquet files with a row per sequence, NeMo-RL's
-    train_data_step*.jsonl or prime-rl's token_exports. Numbers do not depend on how rows lie in
-    files, nor on the number of processes; the digest of equal rows is equal.
+    DIR has files of Client(record=...), .npz and Parquet files as for counterweight correct,
+    NeMo-RL's train_data_step*.jsonl or prime-rl's token_exports. Numbers do not depend on how rows
+    lie in files, nor on the number of processes; the digest of equal rows is equal.
 
     Exit codes: 0 all was audited; 1 some was left out, which is named; 2 nothing could be audited.
     """
@@ -142,7 +142,7 @@ def _audit(
         raise InputError(f"{place}: there is no such file or folder")
     paths = sources.files(place)
     if not paths:
-        raise InputError(f"{place}: has no .parquet and no .jsonl file")
+        raise InputError(f"{place}: has no .parquet, .jsonl or .npz file")
     engine = functools.partial(engines.in_processes, processes=processes)
     try:
         before = None if state is None else folder.read_state(state, spec)
