@@ -342,4 +342,5 @@ def test_wrong_command_lines(tmp_path: pathlib.Path, place: pathlib.Path) -> Non
     refused("there is no 'age'", place, "--by", "age")
     refused("--since must be a time such as", place, "--since", "yesterday")
     refused("--methods opsm:", place, "--methods", "opsm")
+    refused("--on=ray and --processes exclude", place, "--on=ray", "--processes=2")
     refused("exclude each other", place, "--since", "1d", "--state", tmp_path / "s")

@@ -117,6 +117,8 @@ def command(
     Exit codes: 0 all was audited; 1 some was left out, which is named; 2 nothing could be audited.
     """
     spec = read_spec(methods, by, columns, since, doctor)
+    if on is not None and processes != 1:
+        raise InputError(f"--on={on} and --processes exclude each other")
     if state is not None and since is not None:
         raise InputError("--since and --state exclude each other: the state's sums have no times")
     part = _audit(place, spec, state, processes, on)

@@ -67,9 +67,12 @@ def sequences(call: Mapping[str, Any]) -> int:
 
 def size(call: Mapping[str, Any]) -> int:
     """Returns about how many bytes the copies of a call will have."""
-    shape = getattr(call["response_mask"], "shape", ())
+    mask = call["response_mask"]
+    # A tensor's, which nested ones have too, or an array's.
+    numel = getattr(mask, "numel", None)
+    positions = int(np.size(mask) if numel is None else numel())
     of_token = 9 + 4 * (call.get(VERSIONS) is not None or call.get("version_spans") is not None)
-    return int(np.prod(shape, dtype=np.int64)) * of_token
+    return positions * of_token
 
 
 def copy(call: Mapping[str, Any]) -> Rows | None:
