@@ -8,7 +8,7 @@ from counterweight_rl.audit.rows import SourceError
 from counterweight_rl.audit.spec import REQUIRED, Spec
 
 _RECORD = 'record them with counterweight_rl.Client(..., record="DIR")'
-# The columns of each, none of which is there by chance.
+# The columns of each; other files do not have them by chance.
 _KNOWN = (
     ({"head_version", "tail_version"}, "AReaL's dump has versions and rewards"),
     ({"input", "output", "score"}, "verl's rollout dump has texts and scores"),

@@ -121,7 +121,7 @@ def _lists(row: Row, names: Mapping[str, str], problems: dict[str, int]) -> dict
         _count(problems, "rows whose columns differ in length")
         return None
     if names["rollout_log_probs"] == "generation_logprobs":
-        # NeMo-RL's columns begin with the prompt's first token, whose log-prob does not exist, and
+        # NeMo-RL's columns begin with the prompt's first token, which has no log-prob, and
         # end with padding.
         end = row.get("input_lengths", len(found["response_mask"]))
         found = {role: column[1:end] for role, column in found.items()}

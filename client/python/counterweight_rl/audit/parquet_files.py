@@ -129,7 +129,7 @@ def _lengths(column: Any) -> Array:
 def _even(
     columns: dict[str, Any], lists: list[str], names: dict[str, str], problems: dict[str, int]
 ) -> Any:
-    """The rows whose lists are of one length; None: all."""
+    """The rows with lists of one length; None: all."""
     lengths = {role: _lengths(columns[role]) for role in lists}
     first = lengths["response_mask"]
     good = first >= 0

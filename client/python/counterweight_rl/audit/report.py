@@ -128,7 +128,7 @@ def of_part(part: Part, spec: Spec) -> Report:
                 ]
     for key in spec.by:
         there = {value: total for (kind, value), total in part.totals.items() if kind == key}
-        # A key that no file has says nothing.
+        # A key that no file has is left out.
         if there and there.keys() != {"unknown"}:
             drift[key] = [
                 _drift(value, _answer(there[value], work.PLAIN, digest, f"{key}={value}"))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 NEWEST = 1 << 30
-"""Policy version that stands for the trainer's; staleness counts back from it."""
+"""Policy version used for the trainer's; staleness counts back from it."""
 
 
 class SourceError(Exception):
@@ -52,7 +52,7 @@ class UnitRows:
     @cached_property
     def stale_versions(self) -> Array:
         """The versions as int32, counted back from NEWEST; -1 = unknown."""
-        # A row whose trainer's version is unknown gets a shift that no version survives.
+        # Rows of an unknown trainer's version get a shift that no version survives.
         shifts = np.where(self.trained < 0, 2 * NEWEST, NEWEST - self.trained)
         stale = self.versions + np.repeat(shifts, self.lengths)
         stale[(self.versions < 0) | (stale < 0) | (stale > NEWEST)] = -1

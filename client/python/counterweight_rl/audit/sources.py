@@ -38,7 +38,7 @@ def files(place: str | os.PathLike[str]) -> list[pathlib.Path]:
 
 
 def units_of(path: pathlib.Path) -> list[Unit]:
-    """The units of a file; one that cannot be read has one, whose audit names the reason."""
+    """The units of a file; one that cannot be read has one, and its audit names the reason."""
     try:
         found = [Unit(str(path), i, size) for i, size in enumerate(_module(path).groups(path))]
     except (SourceError, OSError):

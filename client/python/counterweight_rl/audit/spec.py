@@ -80,7 +80,7 @@ class Spec:
 
     @property
     def hash(self) -> str:
-        """Equal for specs whose parts add up."""
+        """Equal for specs with parts that add up."""
         methods = {name: messages.method_to_message(m) for name, m in self.methods.items()}
         whole = [methods, sorted(self.by), dict(self.columns), self.since, self.doctor]
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ from counterweight_rl.config import Method, Preset
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
 
 PLAIN: Method = "none"
-"""The method whose metrics are those of the drift alone."""
+"""The method with the metrics of the drift alone."""
 ALL = ("all", "")
 Arrays = dict[str, Any]
 

@@ -116,7 +116,7 @@ class Folder:
             _delete_if_left(left)
 
     def open(self, schema: Any) -> OpenFile:
-        """Opens a file whose name sorts behind those of earlier ones.
+        """Opens a file with a name that sorts behind those of earlier ones.
 
         Raises:
             OSError: It cannot be made.

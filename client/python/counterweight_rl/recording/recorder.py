@@ -70,7 +70,7 @@ class Recorder(OneProcess):
         self._warned: set[str] = set()
 
     def begin_in_child(self) -> None:
-        """Forgets what the parent does, whose files are the parent's to finish."""
+        """Forgets what the parent does, which finishes its own files."""
         self._begin()
 
     @property
@@ -80,7 +80,7 @@ class Recorder(OneProcess):
 
     @property
     def dropped(self) -> int:
-        """Sequences that were not recorded, or whose file failed."""
+        """Sequences that were not recorded, or that are in a file that failed."""
         return self._dropped
 
     def around_sync(self, correct: Callable[[Call], Result[Any]]) -> Callable[[Call], Result[Any]]:
@@ -302,7 +302,7 @@ class _Writer:
         self._recorder.finished(file.sequences)
 
     def _abandon(self, kind: tuple[str, ...], count: int, error: Exception) -> None:
-        """Gives a file up whose disk is full or gone; the next rows begin another one."""
+        """Gives up a file on a disk that is full or gone; the next rows begin another one."""
         file = self._files.pop(kind, None)
         self._since.pop(kind, None)
         if file is not None:
