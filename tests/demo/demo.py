@@ -9,6 +9,8 @@ import argparse
 import functools
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,13 +97,35 @@ def shown_lines(page: str, run: str) -> list[str]:
     return [line for name in SHOWN for line in lines if line.startswith(name + "{")]
 
 
+def audit_record(record: pathlib.Path) -> None:
+    """Audits the steps that were recorded, if there is a library that computes here."""
+    flags = ["audit", str(record), "--by=staleness,step", "--methods=token_tis,icepop"]
+    say(f"counterweight {' '.join(flags)}")
+    try:
+        cw.Client("local:").close()
+    except cw.CounterweightError:
+        say("`make build` builds the library that this needs")
+        return
+    print(flush=True)
+    # Findings and what could not be read have exit codes of their own, and are printed.
+    subprocess.run([sys.executable, "-m", "counterweight_rl.cli", *flags], check=False)
+    print(flush=True)
+
+
 def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     steps = read_steps()
-    with cw.Client(server.address) as client:
+    record = picture.parent / "record"
+    shutil.rmtree(record, ignore_errors=True)
+    with cw.Client(server.address) as client, cw.Client(server.address, record=record) as recording:
         info = client.server_info()
         say(f"server {info.version}, backend {info.backend}, listens on {server.address}")
         say(f"correcting {len(steps)} training steps with {len(TRIALS)} methods")
-        outcomes = [[correct(client, trial, step) for step in steps] for trial in TRIALS]
+        # The rows are the same for all methods, so the calls of one of them are recorded.
+        clients = (recording, *(client for _ in TRIALS[1:]))
+        outcomes = [
+            [correct(of_trial, trial, step) for step in steps]
+            for of_trial, trial in zip(clients, TRIALS, strict=True)
+        ]
 
     print(
         "\nDrift of the trainer's policy from the one that sampled, by step: versions behind,\n"
@@ -129,6 +153,7 @@ def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     say("drawing")
     chart.draw(picture, steps, TRIALS, outcomes)
     say(f"the picture is {relative(picture)}")
+    audit_record(relative(record))
     if not stay:
         return
     with cw.Client(server.address) as client:

@@ -110,6 +110,17 @@ def test_five_lines_of_prometheus_are_those_of_the_last_step(printed: str) -> No
     assert 100 * (1 - kept) == pytest.approx(dropped, abs=0.06)
 
 
+def test_it_ends_with_an_audit_of_its_record(printed: str) -> None:
+    audited = printed.split("record: 1 file, 1 row group, 1,440 sequences, 63,511 tokens", 1)[1]
+    by_step = audited.split("Drift by step", 1)[1].split("What methods", 1)[0]
+    found = re.findall(r"^\d+ +│ +(\d+) │ +160 │ +(\S+) │ +(\S+) │", by_step, re.M)
+    assert [int(tokens) for tokens, _, _ in found] == TOKENS
+    # Tolerance: half a unit of the third digit.
+    assert [float(k1) for _, k1, _ in found] == pytest.approx(K1, rel=6e-3)
+    assert [float(k3) for _, _, k3 in found] == pytest.approx(K3, rel=6e-3)
+    assert re.search(r"^digest [0-9a-f]{16}$", audited, re.M)
+
+
 def test_picture_is_where_it_says(printed: str, picture: pathlib.Path) -> None:
     assert picture.read_bytes().startswith(PNG)
     assert f"the picture is {picture}" in printed

@@ -17,6 +17,7 @@ from server_process import REPOSITORY, ServerProcess
 
 README = REPOSITORY / "README.md"
 CLIENT = REPOSITORY / "client/python/README.md"
+AUDIT = REPOSITORY / "client/AUDIT.md"
 CHOOSING = REPOSITORY / "kernels/CHOOSING.md"
 METHODS = (REPOSITORY / "kernels/METHODS.md").read_text()
 # Functions of counterweight_rl.torch and of verl's tensors.
@@ -99,6 +100,23 @@ def test_the_clients_page_prints_what_it_shows(
     narrow, wide = map(float, rows)
     assert narrow > 90
     assert wide < 10
+
+
+def test_the_page_of_audits_prints_what_it_shows(
+    local_library: None, tmp_path: pathlib.Path
+) -> None:
+    pytest.importorskip("click")
+    reader = Reader(AUDIT, tmp_path, {})
+    reader.run_all()
+    assert len(reader.ran) == 4
+    # The page's advice is about these numbers.
+    printed = next(block.printed or "" for block in reader.ran if "audit log" in block.text)
+    by_step = printed.partition("Drift by step")[2]
+    k3 = [float(n) for n in re.findall(r"^\d +│.*│ +(\S+) │ +\S+$", by_step, re.M)]
+    assert len(k3) == 4
+    assert k3[3] > 3 * k3[2]
+    assert k3[2] > 2 * k3[1]
+    assert re.search(r"^geo_rs_token_tis +│ +([5-9]\d\.?\d*) %", printed, re.M)
 
 
 @pytest.mark.parametrize("page", [README, CHOOSING])

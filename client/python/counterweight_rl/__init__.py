@@ -67,6 +67,7 @@ from counterweight_rl.info import (
 )
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.receipt import Receipt, applied
+from counterweight_rl.recording.settings import Record
 from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
 from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
@@ -106,6 +107,7 @@ __all__ = [
     "Preset",
     "RatioSource",
     "Receipt",
+    "Record",
     "RejectionRule",
     "Release",
     "Result",

@@ -21,6 +21,8 @@ from counterweight_rl.one_process import OneProcess, refuse_at_exit
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.prepared_method import PreparedMethod
 from counterweight_rl.receipt import Receipt
+from counterweight_rl.recording.recorder import open_recorder
+from counterweight_rl.recording.settings import Record
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.step_report import StepReport
@@ -69,6 +71,7 @@ class Client(OneProcess):
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         on_unavailable: OnUnavailable = "raise",
         publish: str | None = None,
+        record: str | os.PathLike[str] | Record | None = None,
     ) -> None:
         """Prepares a connection.
 
@@ -112,18 +115,26 @@ class Client(OneProcess):
                 most, beyond which the oldest are dropped, and ``close`` waits two seconds at most
                 for the rest; ``publish_dropped`` counts what was given up. Needs the extra
                 [remote].
+            record: A folder, or ``Record`` with limits: each batch that ``correct`` answers is
+                written there as Parquet, a row per sequence, for ``counterweight audit``:
+                log-probs, mask, versions, labels and ids, no text. One background thread writes;
+                calls never wait for it, but copy the arrays. ``recorded`` and ``record_dropped``
+                count sequences; ``close`` waits ten seconds at most for the rest. Calls with
+                ``metrics=False``, which repeat rows, are not recorded. None: nothing is. Needs the
+                extra [record].
 
         Raises:
             TypeError: An argument is of a wrong type; the message names it.
             ValueError: A malformed target, a number out of its range, an unknown transport, a file
                 of ``tls`` or ``token_file`` that cannot be read, a token that others could read, or
                 an argument that a local client refuses.
-            ImportError: grpcio is needed and missing.
+            ImportError: grpcio or pyarrow is needed and missing.
             CounterweightError: libcounterweight is needed and cannot be loaded, or has no CUDA.
         """
         refuse_at_exit()
         timeout = read_timeout(timeout)
         max_in_flight = read_count("max_in_flight", max_in_flight, 1)
+        self._recorder = open_recorder(record)
         self._connection: Connection | LocalConnection
         local = read_target(target)
         if local is not None:
@@ -140,6 +151,9 @@ class Client(OneProcess):
             self._connection = Connection(
                 server, timeout, access, retry, transport, chunk_bytes, on_unavailable
             )
+        to_record = self._recorder
+        call = self._connection.correct
+        self._correct = call if to_record is None else to_record.around_sync(call)
         self._background = Background(self._connection, max_in_flight)
 
     def __enter__(self) -> Client:
@@ -157,9 +171,11 @@ class Client(OneProcess):
         """Closes the connection. Idempotent.
 
         Calls in flight and all later ones fail with code CANCELLED. With ``publish`` it sends what
-        waits, for two seconds at most.
+        waits, for two seconds at most; with ``record`` it writes what waits, for ten.
         """
         self._background.close()
+        if self._recorder is not None:
+            self._recorder.close_sync()
 
     @calls.takes(calls.ARGUMENTS)
     def correct(self, **call: Unpack[CorrectArguments[ArrayT]]) -> Result[ArrayT]:
@@ -243,7 +259,7 @@ class Client(OneProcess):
             DeadlineError: The timeout passed.
             CounterweightError: Anything else; see its ``code``.
         """
-        return self._connection.correct(call)
+        return self._correct(call)
 
     @calls.takes(calls.FIXED_ARGUMENTS)
     def prepare(self, **fixed: Unpack[FixedArguments]) -> PreparedMethod[Result[Any]]:
@@ -259,7 +275,7 @@ class Client(OneProcess):
             ValueError: An unknown choice.
             InvalidRequestError: An unknown output.
         """
-        return PreparedMethod(self._connection.correct, fixed)
+        return PreparedMethod(self._correct, fixed)
 
     @calls.takes(calls.ARGUMENTS)
     def submit(self, **call: Unpack[CorrectArguments[ArrayT]]) -> futures.Future[Result[ArrayT]]:
@@ -273,9 +289,13 @@ class Client(OneProcess):
         of ``correct``.
         """
         calls.check_names("submit", call, calls.ARGUMENTS)
-        return self._background.submit(
+        copied = None if self._recorder is None else self._recorder.copy(call)
+        future = self._background.submit(
             lambda: calls.correct(**call), lambda: self._connection.later(call)
         )
+        if self._recorder is not None:
+            self._recorder.follow(copied, future)
+        return future
 
     def empty(
         self, shape: int | Sequence[int], dtype: Any = np.float32, access: Use = "input"
@@ -491,3 +511,13 @@ class Client(OneProcess):
     def publish_dropped(self) -> int:
         """How many batches' sums ``publish`` has given up, in this process."""
         return self._connection.publish_dropped
+
+    @property
+    def recorded(self) -> int:
+        """How many sequences finished files of ``record`` have, in this process."""
+        return 0 if self._recorder is None else self._recorder.recorded
+
+    @property
+    def record_dropped(self) -> int:
+        """How many sequences ``record`` has given up, in this process."""
+        return 0 if self._recorder is None else self._recorder.dropped

@@ -11,6 +11,7 @@ import click
 from counterweight_rl._version import __version__
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.cli import (
+    audit_command,
     batch_doctor,
     batch_file,
     compare,
@@ -190,6 +191,9 @@ def _suggest(connection: Connection, file: pathlib.Path, as_json: bool) -> None:
         print(suggest.suggestions_json(found))
     else:
         suggest.show(display.console(), batch, found)
+
+
+counterweight.add_command(audit_command.command)
 
 
 @counterweight.command("methods")

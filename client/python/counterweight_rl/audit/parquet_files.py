@@ -1,0 +1,156 @@
+"""Rows of Parquet files."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from counterweight_rl.audit.known_files import refuse_unless_complete
+from counterweight_rl.audit.rows import Array, SourceError, UnitRows, make
+from counterweight_rl.audit.spec import REQUIRED, ROLES, Spec
+from counterweight_rl.recording.table import SCHEMA_VERSION, VERSION_KEY
+
+
+def groups(path: pathlib.Path) -> list[int]:
+    """The bytes of each row group.
+
+    Raises:
+        SourceError: It is no whole Parquet file.
+    """
+    metadata = _open(path).metadata
+    of_groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return [
+        sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+        for group in of_groups
+    ]
+
+
+def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRows:
+    """Reads a row group.
+
+    Raises:
+        SourceError: It cannot be audited.
+    """
+    file = _open(path)
+    schema = file.schema_arrow
+    version = int((schema.metadata or {}).get(VERSION_KEY, b"0"))
+    if version > SCHEMA_VERSION:
+        raise SourceError(
+            f"has schema version {version}, and this release reads {SCHEMA_VERSION} at most"
+        )
+    names = {
+        role: name for role in ROLES if (name := _first(spec.names(role), schema.names)) is not None
+    }
+    refuse_unless_complete(names, schema.names, spec)
+    try:
+        table = file.read_row_group(group, columns=list(names.values()), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if spec.since is not None:
+        table = _recent(table, names.get("recorded_at"), spec.since, modified)
+    columns = {role: _whole(table.column(name)) for role, name in names.items()}
+    lists = [role for role, column in columns.items() if _is_list(column.type)]
+    for role in REQUIRED:
+        if role not in lists:
+            raise SourceError(f"{names[role]} must be a column of lists, not {columns[role].type}")
+    problems: dict[str, int] = {}
+    good = _even(columns, lists, names, problems)
+    if good is not None:
+        columns = {role: column.filter(good) for role, column in columns.items()}
+    lengths = _lengths(columns["response_mask"])
+
+    def numbers(role: str) -> Array | None:
+        if role not in columns or role in lists:
+            return None
+        values = columns[role]
+        if not pa.types.is_integer(values.type):
+            raise SourceError(f"{names[role]} must be a column of integers, not {values.type}")
+        return np.asarray(pc.fill_null(values.cast(pa.int64()), -1))
+
+    def texts(role: str) -> Array | None:
+        if role not in columns or role in lists:
+            return None
+        filled = pc.fill_null(columns[role].cast(pa.string()), "unknown")
+        return np.asarray(filled.to_pylist(), dtype=np.str_)
+
+    return make(
+        {role: _values(columns[role], names[role]) for role in lists},
+        lengths,
+        numbers,
+        {role: texts(role) for role in ("step", "replica")},
+        problems,
+    )
+
+
+def _open(path: pathlib.Path) -> Any:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        why = " ".join(str(error).split())
+        if "magic bytes" in why or "smaller than" in why:
+            why = "it is truncated, or no Parquet file"
+        raise SourceError(f"cannot be read: {why[:200]}") from error
+
+
+def _first(names: Sequence[str], there: Sequence[str]) -> str | None:
+    return next((name for name in names if name in there), None)
+
+
+def _recent(table: Any, column: str | None, since: float, modified: float) -> Any:
+    if column is None:
+        return table if modified >= since else table.slice(0, 0)
+    times = table.column(column).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return table.filter(pc.greater_equal(times, int(since * 1000)))
+
+
+def _whole(column: Any) -> Any:
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], column.type)
+    return whole
+
+
+def _is_list(kind: Any) -> bool:
+    of = pa.types
+    return bool(of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind))
+
+
+def _lengths(column: Any) -> Array:
+    lengths: Array = np.asarray(pc.fill_null(pc.list_value_length(column), -1), np.int64)
+    return lengths
+
+
+def _even(
+    columns: dict[str, Any], lists: list[str], names: dict[str, str], problems: dict[str, int]
+) -> Any:
+    """The rows with lists of one length; None: all."""
+    lengths = {role: _lengths(columns[role]) for role in lists}
+    first = lengths["response_mask"]
+    good = first >= 0
+    if not good.all():
+        problems[f"rows whose {names['response_mask']} is null"] = int((~good).sum())
+    for role in lists:
+        wrong = good & (lengths[role] != first)
+        if wrong.any():
+            sentence = f"rows whose {names[role]} and {names['response_mask']} differ in length"
+            problems[sentence] = int(wrong.sum())
+            good &= ~wrong
+    return None if good.all() else pa.array(good)
+
+
+def _values(column: Any, name: str) -> Array:
+    values = column.flatten()
+    kind = values.type
+    of = pa.types
+    if not (of.is_floating(kind) or of.is_integer(kind) or of.is_boolean(kind)):
+        raise SourceError(f"{name} must have lists of numbers, not of {kind}")
+    if values.null_count:
+        raise SourceError(f"{name} must have no nulls")
+    found: Array = values.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,91 @@
+"""The choices of an audit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from counterweight_rl import messages
+from counterweight_rl.config import Preset
+from counterweight_rl.suggestions import did_you_mean
+
+KEYS = ("staleness", "step", "version", "position", "length", "replica")
+"""The properties of tokens and sequences that drift is shown by."""
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "rollout_log_probs": (
+        "rollout_log_probs",
+        "inference_logprobs",
+        "generation_logprobs",
+        "sampling_logprobs",
+        "rollout_logprobs",
+    ),
+    "old_log_probs": (
+        "old_log_probs",
+        "trainer_logprobs",
+        "prev_logprobs",
+        "old_per_token_logps",
+        "current_log_probs",
+    ),
+    "response_mask": (
+        "response_mask",
+        "loss_mask",
+        "token_loss_mask",
+        "completion_mask",
+        "action_mask",
+    ),
+    "policy_versions": ("policy_versions", "rollout_version", "weight_version"),
+    "policy_version": ("policy_version", "trainer_version"),
+    "step": ("step", "global_step"),
+    "replica": ("replica", "worker", "rank"),
+    "recorded_at": ("recorded_at",),
+}
+"""The names under which files have each column; the first one that a file has counts."""
+REQUIRED = ("rollout_log_probs", "old_log_probs", "response_mask")
+"""The columns without which there is nothing to compare."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The choices of an audit, which are equal for all its parts.
+
+    Attributes:
+        methods: Presets that are tried on the rows, by the name that the report gives them.
+        by: Some of KEYS.
+        columns: Names of the files' columns by role, where they are not among ROLES.
+        since: Rows recorded earlier are left out, seconds since 1970; of files that do not have
+            the time of a row, the time of the file counts. None: all rows.
+        doctor: Whether batches are examined for faults.
+    """
+
+    methods: Mapping[str, Preset] = field(default_factory=dict)
+    by: Sequence[str] = KEYS
+    columns: Mapping[str, str] = field(default_factory=dict)
+    since: float | None = None
+    doctor: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if name not in KEYS:
+                raise ValueError(
+                    f"by: there is no {name!r}, but {', '.join(KEYS)}{did_you_mean(name, KEYS)}"
+                )
+        for role in self.columns:
+            if role not in ROLES:
+                raise ValueError(
+                    f"columns: there is no role {role!r}, but {', '.join(ROLES)}"
+                    f"{did_you_mean(role, ROLES)}"
+                )
+
+    @property
+    def hash(self) -> str:
+        """Equal for specs with parts that add up."""
+        methods = {name: messages.method_to_message(m) for name, m in self.methods.items()}
+        whole = [methods, sorted(self.by), dict(self.columns), self.since, self.doctor]
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+    def names(self, role: str) -> tuple[str, ...]:
+        """The columns that may have a role."""
+        given = self.columns.get(role)
+        return ROLES[role] if given is None else (given,)

@@ -1,0 +1,90 @@
+"""Recorded rows as Parquet columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from counterweight_rl._version import __version__
+from counterweight_rl.recording.rows import GROUPS, MASK, VERSIONS, Array, Rows
+
+SCHEMA_VERSION = 1
+"""The version of the columns; a reader refuses files of a later one."""
+VERSION_KEY = b"counterweight.schema_version"
+"""The key of the version in a file's metadata."""
+_LABELS = {
+    "run": pa.string(),
+    "replica": pa.string(),
+    "step": pa.int64(),
+    "policy_version": pa.int64(),
+    "recorded_at": pa.timestamp("ms", "UTC"),
+    "method": pa.string(),
+    "method_hash": pa.string(),
+    "numerics_version": pa.int64(),
+}
+_ELEMENTS = {MASK: pa.bool_(), VERSIONS: pa.int32()}
+
+
+def to_table(rows: Sequence[Rows]) -> Any:
+    """Returns rows of one kind as a table, without positions behind a sequence's last token."""
+    lengths = np.concatenate([each.lengths for each in rows])
+    columns = {name: _joined(rows, name) for name in rows[0].arrays}
+    kept, shorter = _without_padding(columns[MASK] != 0, lengths)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(shorter)]), pa.int32())
+    counts = [len(each.lengths) for each in rows]
+    made = {
+        name: pa.array(np.repeat([each.labels[name] for each in rows], counts), kind)
+        for name, kind in _LABELS.items()
+    }
+    made["row_id"] = pa.array(
+        [f"{r.labels['request_id']}/{i}" for r in rows for i in range(len(r.lengths))]
+    )
+    for name, values in columns.items():
+        if name == GROUPS:
+            made[name] = pa.array(values)
+            continue
+        elements = _ELEMENTS.get(name, pa.float32())
+        held = values if kept is None else values[kept]
+        made[name] = pa.ListArray.from_arrays(
+            offsets, pa.array(held.astype(bool) if name == MASK else held, elements)
+        )
+    metadata = {VERSION_KEY: str(SCHEMA_VERSION), b"counterweight.client": __version__}
+    return pa.table(made).replace_schema_metadata(metadata)
+
+
+def options(schema: Any) -> dict[str, Any]:
+    """Returns the arguments of pyarrow's writer.
+
+    The bytes of floats do not repeat in whole but by their place, so that a dictionary costs and
+    splitting helps.
+    """
+    lists = {each.name: each.type.value_type for each in schema if pa.types.is_list(each.type)}
+    floats = [f"{name}.list.element" for name, kind in lists.items() if kind == pa.float32()]
+    repeating = [name for name in _LABELS if name in schema.names]
+    repeating += [f"{name}.list.element" for name, kind in lists.items() if kind == pa.int32()]
+    return {
+        "compression": "zstd",
+        "use_dictionary": repeating,
+        "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+    }
+
+
+def _joined(rows: Sequence[Rows], name: str) -> Array:
+    return np.concatenate([each.arrays[name] for each in rows])
+
+
+def _without_padding(counts: Array, lengths: Array) -> tuple[Array | None, Array]:
+    """The positions up to each sequence's last token, None for all, and how many these are."""
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    places = np.flatnonzero(counts)
+    # The last token before each end; one before the begin belongs to another sequence.
+    last = np.concatenate([[-1], places])[np.searchsorted(places, ends)]
+    shorter = np.maximum(last + 1 - begins, 0)
+    if shorter.sum() == len(counts):
+        return None, lengths
+    within = np.arange(len(counts)) - np.repeat(begins, lengths)
+    return within < np.repeat(shorter, lengths), shorter

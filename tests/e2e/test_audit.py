@@ -1,0 +1,230 @@
+"""Audits: the numbers of one call with all rows, however the rows lie in files and whatever computes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pathlib
+import random
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import counterweight_rl as cw
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from counterweight_rl import audit
+from counterweight_rl.audit import engines, folder, part, work
+from recorded_logs import Rows, batch, make_rows, write
+
+METHODS = {
+    "token_tis": cw.Preset("token_tis"),
+    "icepop:lower=0.8:upper=1.2": cw.Preset("icepop", lower=0.8, upper=1.2),
+    "geo_rs_token_tis": cw.Preset("geo_rs_token_tis"),
+    "bypass_icepop": cw.Preset("bypass_icepop"),
+}
+SPEC = audit.Spec(METHODS)
+ROWS = make_rows()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(local_library: None) -> None:
+    """There is a library."""
+
+
+def parts(place: pathlib.Path, spec: audit.Spec = SPEC) -> list[bytes]:
+    return [audit.unit(each.path, each.group, spec) for each in audit.units(place)]
+
+
+def report(place: pathlib.Path, spec: audit.Spec = SPEC) -> audit.Report:
+    return audit.report(functools.reduce(audit.merge, parts(place, spec)), spec)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> audit.Report:
+    return report(write(tmp_path_factory.mktemp("whole") / "log", [ROWS]))
+
+
+def bits(value: float) -> bytes:
+    return struct.pack("=d", value)
+
+
+def assert_same(actual: Mapping[str, float], expected: Mapping[str, float]) -> None:
+    assert actual.keys() == expected.keys()
+    wrong = {n: (actual[n], expected[n]) for n in actual if bits(actual[n]) != bits(expected[n])}
+    assert not wrong
+
+
+def test_the_numbers_are_those_of_one_call(whole: audit.Report) -> None:
+    with cw.Client("local:") as client:
+        direct = client.correct(method="none", **batch(ROWS))
+        assert_same(whole.metrics, direct.metrics)
+        assert whole.metrics["non_finite_tokens"] == 1
+        buckets = {b.label: b for b in direct.staleness.buckets if b.tokens}
+        *known, unknown = whole.drift["staleness"]
+        assert [d.value for d in known] == list(buckets)
+        for drift in known:
+            bucket = buckets[drift.value]
+            assert (drift.tokens, drift.kl, drift.k3) == (bucket.tokens, bucket.kl, bucket.k3)
+        assert (unknown.value, unknown.tokens) == ("unknown", direct.staleness.unknown_tokens)
+        for effect in whole.effects:
+            given = batch(ROWS)
+            del given["policy_versions"], given["policy_version"]
+            if effect.method.startswith("bypass"):
+                given["current_log_probs"] = given.pop("old_log_probs")
+            result = client.correct(
+                method=METHODS[effect.method], outputs=["keep_mask"], omit_loss=True, **given
+            )
+            assert_same(effect.metrics, result.metrics)
+
+
+def positions(row: dict[str, Any]) -> np.ndarray:
+    """Positions behind the first token that counts, which is the row's first."""
+    return np.arange(len(row["response_mask"]))
+
+
+def version(row: dict[str, Any]) -> np.ndarray:
+    return np.where(row["policy_versions"] < 0, -1, row["policy_versions"])
+
+
+def each(name: str) -> Callable[[dict[str, Any]], np.ndarray]:
+    return lambda row: np.full(len(row["response_mask"]), row[name])
+
+
+CASES: dict[str, tuple[Callable[[dict[str, Any]], np.ndarray], Callable[[str], Any]]] = {
+    "step": (each("step"), lambda value: lambda x: x == int(value)),
+    "replica": (each("replica"), lambda value: lambda x: x == value),
+    "version": (
+        version,
+        lambda value: lambda x: x == (-1 if value == "unknown" else int(value)),
+    ),
+    "position": (
+        positions,
+        lambda value: lambda x: (x >= int(value)) & (x < (2 * int(value) or 32)),
+    ),
+    "length": (
+        lambda row: np.full(len(row["response_mask"]), row["response_mask"].sum()),
+        lambda value: lambda x: (x <= int(value)) & (x > int(value) // 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_a_value_has_the_drift_of_a_call_with_its_tokens(whole: audit.Report, key: str) -> None:
+    read, within = CASES[key]
+    drift = whole.drift[key]
+    assert whole.whole is not None
+    assert sum(found.tokens for found in drift) == whole.whole.tokens
+    assert len(drift) >= 2
+    with cw.Client("local:") as client:
+        for found in drift:
+            inside = within(found.value)
+            mask = [row["response_mask"] & inside(read(row)) for row in ROWS]
+            if not any(m.any() for m in mask):
+                assert found.tokens == 0
+                continue
+            metrics = client.correct(method="none", **batch(ROWS, mask)).metrics
+            expected = (metrics["tokens"], metrics["kl"], metrics["k3"], metrics["chi2_token"])
+            assert (found.tokens, found.kl, found.k3, found.chi2) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_digest_does_not_depend_on_files_and_row_groups(
+    whole: audit.Report, tmp_path: pathlib.Path, seed: int
+) -> None:
+    generator = random.Random(seed)
+    rows = generator.sample(ROWS, len(ROWS))
+    cuts = sorted(generator.choices(range(1, len(rows)), k=3))
+    edges = [0, *cuts, len(rows)]
+    files: list[Rows] = [rows[a:b] for a, b in itertools.pairwise(edges) if a < b]
+    place = write(tmp_path / "log", files, group=1 + 6 * seed)
+    made = parts(place)
+    generator.shuffle(made)
+    # Any tree of merges.
+    while len(made) > 1:
+        made.insert(0, audit.merge(made.pop(), made.pop(generator.randrange(len(made)))))
+    found = audit.report(made[0], SPEC)
+    assert found.digest == whole.digest
+    assert repr((found.drift, found.effects)) == repr((whole.drift, whole.effects))
+
+
+def test_the_digest_depends_on_the_rows(whole: audit.Report, tmp_path: pathlib.Path) -> None:
+    assert report(write(tmp_path / "log", [ROWS[1:]])).digest != whole.digest
+
+
+def test_processes_give_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    place = write(tmp_path / "log", [ROWS[:40], ROWS[40:]], group=7)
+    found = list(engines.in_processes(audit.units(place), SPEC, 2))
+    assert found == parts(place)
+
+
+def test_many_vectors_are_rounded_before_they_lose_bits(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, whole: audit.Report
+) -> None:
+    monkeypatch.setattr(part, "_MOST", 3)
+    assert report(write(tmp_path / "log", [ROWS], group=2)).digest == whole.digest
+
+
+def test_a_unit_is_not_added_twice(tmp_path: pathlib.Path) -> None:
+    first, second, *_ = parts(write(tmp_path / "log", [ROWS], group=20))
+    both = audit.merge(first, second)
+    with pytest.raises(ValueError, match="row group 1 is in both parts"):
+        audit.merge(second, both)
+    with pytest.raises(ValueError, match="different specs"):
+        audit.merge(first, parts(tmp_path / "log", audit.Spec())[1])
+    with pytest.raises(ValueError, match="no part of an audit"):
+        audit.merge(first, b"something else")
+
+
+def test_the_doctors_findings_name_their_file(tmp_path: pathlib.Path) -> None:
+    shifted = [
+        {**row, "old_log_probs": np.roll(row["old_log_probs"], 1)} for row in make_rows(seed=1)
+    ]
+    place = write(tmp_path / "log", [ROWS, shifted], group=30)
+    found = report(place)
+    wrong = [fault for fault in found.faults if fault.name == "shifted"]
+    assert [(pathlib.Path(f.file).name, f.units, f.group) for f in wrong] == [("001.parquet", 2, 0)]
+    assert not report(place, audit.Spec(doctor=False)).faults
+
+
+def test_methods_that_logs_cannot_serve_are_refused() -> None:
+    def refused(method: str, match: str) -> None:
+        with pytest.raises(ValueError, match=match):
+            work.check_methods(audit.Spec({method: cw.Preset(method)}))
+
+    refused("token_tsi", "token_tsi")
+    refused("opsm", "advantages")
+    with pytest.raises(ValueError, match="no 'versoin', but staleness"):
+        audit.Spec(by=["versoin"])
+    with pytest.raises(ValueError, match="no role 'mask'"):
+        audit.Spec(columns={"mask": "m"})
+
+
+def test_a_folder_is_audited_file_by_file(whole: audit.Report, tmp_path: pathlib.Path) -> None:
+    place = write(tmp_path / "log", [ROWS[:30], ROWS[30:]], group=9)
+    units = audit.units(place)
+    seen: list[int] = []
+    made = folder.audit(
+        units, SPEC, functools.partial(engines.in_processes, processes=1), seen.append
+    )
+    assert audit.report(made.to_bytes(), SPEC).digest == whole.digest
+    assert seen[-1] == sum(unit.num_bytes for unit in units)
+    assert sorted(seen) == seen
+    assert part.from_bytes(made.to_bytes()).to_bytes() == made.to_bytes()
+
+
+def test_an_interrupted_audit_has_what_is_complete(tmp_path: pathlib.Path) -> None:
+    place = write(tmp_path / "log", [ROWS[:30], ROWS[30:]], group=10)
+
+    def interrupt(done: int) -> None:
+        if done > units[0].num_bytes * 4:
+            raise KeyboardInterrupt
+
+    units = audit.units(place)
+    engine = functools.partial(engines.in_processes, processes=1)
+    found = audit.report(folder.audit(units, SPEC, engine, interrupt).to_bytes(), SPEC)
+    assert [problem.sentence[:12] for problem in found.problems] == ["interrupted:"]
+    assert found.digest == report(place / "000.parquet").digest
