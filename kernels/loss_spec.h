@@ -65,6 +65,7 @@ enum class BatchCount : uint8_t {
   kOne,           // scale holds the caller's global count
   kTokens,        // of response_mask
   kKeptTokens,    // of the keep mask
+  kRowTokens,     // RowCount::kTokens of all rows: an empty one counts as one
   kRows,          // all rows, empty ones too
   kNonemptyRows,  // rows with a token of response_mask
   kKeptRows,      // rows with a kept token
@@ -103,8 +104,16 @@ struct KlSpec {
   // the gradient: the gradient of the KL divergence from tokens that old
   // sampled. > 0; 0: without that factor.
   double gradient_ratio_cap = 0.0;
-  // k r, the gradient through the surrogate's r included.
+  // k r, the gradient through r included: the surrogate's r or, with
+  // has_own_ratio, exp(l) of ratio_source for each token, unclamped, which is a
+  // constant where token_clamp bounds d.
   bool importance_weighted = false;
+  bool has_own_ratio = false;
+  RatioSource ratio_source = RatioSource::kCurrentSelf;
+  // With importance_weighted: value_clamp bounds k r instead of k.
+  bool clamps_product = false;
+  // k w: the penalty has the token's importance weight, as V has.
+  bool has_weight = false;
   TokenSet over = TokenSet::kKept;
   LossReduction reduction{};
 

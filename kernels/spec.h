@@ -84,6 +84,9 @@ struct WeightSpec {
   // kPrefix) or sequences (kSequence, kGeometric) that count in response_mask.
   // A mean that is <= 1e-8 or not finite leaves the weights as they are.
   bool normalize = false;
+  // That mean is over all sequences: one without a token counts with 0. For
+  // kSequence and kGeometric.
+  bool counts_empty_rows = false;
   // Normalize by this mean instead of the batch's own, > 0: the mean over all
   // data-parallel ranks. 0: the batch's own.
   double given_mean = 0.0;

@@ -12,6 +12,12 @@ namespace {
 // 1 + clip_high is a cap of the ratio, not the end of an interval around 1.
 constexpr NumberRange kCapRange = {-1.0, kInfinite};
 
+bool IsOfCurrent(RatioSource source) {
+  return source == RatioSource::kCurrentRollout ||
+         source == RatioSource::kCurrentOld ||
+         source == RatioSource::kCurrentSelf;
+}
+
 class LossChecker {
  public:
   LossChecker(const CorrectionSpec& spec,
@@ -84,16 +90,11 @@ class LossChecker {
             "rules read the advantages, so what they keep cannot scale them");
     Require(loss_.level == LossLevel::kToken || Has(kTraitLevels),
             SpecField::kLossSurrogate, "has no ratio of a whole sequence");
-    Require(loss_.source == RatioSource::kCurrentRollout ||
-                loss_.source == RatioSource::kCurrentOld ||
-                loss_.source == RatioSource::kCurrentSelf,
-            SpecField::kLossSource,
+    Require(IsOfCurrent(loss_.source), SpecField::kLossSource,
             "must be CURRENT_OLD or CURRENT_ROLLOUT: the gradient is that of "
             "current_log_probs");
-    Require(loss_.metrics_source == RatioSource::kCurrentRollout ||
-                loss_.metrics_source == RatioSource::kCurrentOld ||
-                loss_.metrics_source == RatioSource::kCurrentSelf,
-            SpecField::kLossMetricsSource, "must be a ratio of current");
+    Require(IsOfCurrent(loss_.metrics_source), SpecField::kLossMetricsSource,
+            "must be a ratio of current");
     Require(!Has(kTraitDivergence) || loss_.log_prob_form ||
                 !std::isfinite(loss_.ratio_cap),
             FieldOf(LossParameter::kRatioCap),
@@ -143,10 +144,17 @@ class LossChecker {
         kl.reduction.row != RowCount::kGiven || kl.reduction == loss_.reduction,
         SpecField::kKlReduction,
         "has the loss's divisors only where it has the loss's reduction");
-    Require(
-        !kl.importance_weighted || (Has(kTraitRatio) && !Has(kTraitRowRatio)),
-        SpecField::kKlImportanceWeighted,
-        "needs a surrogate with a ratio of tokens");
+    Require(!kl.importance_weighted || kl.has_own_ratio ||
+                (Has(kTraitRatio) && !Has(kTraitRowRatio)),
+            SpecField::kKlImportanceWeighted,
+            "needs a surrogate with a ratio of tokens");
+    Require(!kl.has_weight || !Has(kTraitRow), SpecField::kKlImportanceWeighted,
+            "goes with a weight of tokens, not of a row's loss");
+    Require(kl.importance_weighted || !(kl.has_own_ratio || kl.clamps_product),
+            SpecField::kKlImportanceWeighted,
+            "is needed where its ratio or product is described");
+    Require(!kl.has_own_ratio || IsOfCurrent(kl.ratio_source),
+            SpecField::kKlImportanceWeighted, "must be of a ratio of current");
     Require(!kl.importance_weighted || !kl.straight_through,
             SpecField::kKlImportanceWeighted,
             "and straight_through exclude each other");
@@ -167,10 +175,12 @@ class LossChecker {
     const bool plain_k3 =
         loss_.kl.estimator == KlEstimator::kNone ||
         (loss_.kl.estimator == KlEstimator::kK3 &&
-         std::isinf(loss_.kl.token_clamp) && std::isinf(loss_.kl.value_clamp));
+         std::isinf(loss_.kl.token_clamp) && std::isinf(loss_.kl.value_clamp) &&
+         !loss_.kl.has_own_ratio && !loss_.kl.has_weight);
     Require(plain_k3 || !(loss_.counts_padding || loss_.measures_padding),
             SpecField::kKlEstimator,
-            "padding is measured by K3 without clamps");
+            "padding is measured by K3 without clamps, weights or a ratio of "
+            "its own");
   }
 
   const CorrectionSpec& spec_;

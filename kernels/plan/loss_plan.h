@@ -41,8 +41,10 @@ struct LossPlan {
   // The row's or the batch's advantages are summed.
   bool sums_advantages;
   bool has_kl;
-  // KlSpec::gradient_ratio_cap, in float32, and whether there is one.
+  // The penalty reads exp of a source of its own: for
+  // KlSpec::gradient_ratio_cap, in float32, or KlSpec::has_own_ratio.
   bool has_kl_ratio;
+  RatioSource kl_ratio_source;
   float kl_ratio_cap;
   bool reads_padding;
   IntervalTerms clamp;  // of the log ratio

@@ -101,7 +101,8 @@ void FillDrift(const RowRecord& total, DriftSums& drift) {
 }
 
 // REQUIRES: FillColumns().
-void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
+void FillWeight(const Plan& plan, int64_t num_sequences, const RowRecord& total,
+                WeightSums& weight) {
   const double* tokens = total.token_sums;
   const double* rows = total.row_sums;
   weight.range = TokenRange(total, kExtremumWeight);
@@ -116,7 +117,7 @@ void FillWeight(const Plan& plan, const RowRecord& total, WeightSums& weight) {
   weight.sequences_log_high = Count(rows[kRowWeightLogHigh]);
   weight.sequence_excess = rows[kRowWeightExcess];
   weight.sequence_range = RowRange(total, kRowExtremumWeight);
-  weight.normalizer = Normalizer(plan, total);
+  weight.normalizer = Normalizer(plan, num_sequences, total);
   if (plan.spec.num_rules > 0) return;
   weight.kept_weight = weight.weight;
   weight.kept_weight_squared = weight.weight_squared;
@@ -198,7 +199,8 @@ void FillPeerLoss(const Plan& plan, const RowRecord& total,
 
 }  // namespace
 
-double Normalizer(const Plan& plan, const RowRecord& total) {
+double Normalizer(const Plan& plan, int64_t num_sequences,
+                  const RowRecord& total) {
   const WeightSpec& spec = plan.weight.spec;
   if (!spec.normalize) return 1.0;
   if (spec.given_mean > 0.0) return spec.given_mean;
@@ -211,8 +213,11 @@ double Normalizer(const Plan& plan, const RowRecord& total) {
   const double excess = by_row ? total.row_sums[kRowWeightExcess]
                                : total.token_sums[kColumnWeightExcess];
   // Near 1 the sum of excesses is the accurate one, near 0 that of weights.
-  const double mean =
+  const double own =
       direct < 0.5 * count ? direct / count : 1.0 + excess / count;
+  const double mean = by_row && spec.counts_empty_rows
+                          ? own * (count / static_cast<double>(num_sequences))
+                          : own;
   constexpr double kSmallestMean = 1e-8;  // verl's, see WeightSpec::normalize
   return mean > kSmallestMean && std::isfinite(mean) ? mean : 1.0;
 }
@@ -229,7 +234,7 @@ BatchSums MakeBatchSums(const Plan& plan, int64_t num_sequences,
   sums.positive_log_probs = Count(total.token_sums[kColumnPositive]);
   FillColumns(plan, total, sums);
   FillDrift(total, sums.drift);
-  FillWeight(plan, total, sums.weight);
+  FillWeight(plan, num_sequences, total, sums.weight);
   for (int r = 0; r < plan.spec.num_rules; ++r) {
     FillRule(plan, r, total, sums.rules[r]);
   }

@@ -12,7 +12,8 @@
 namespace counterweight::kernels {
 
 // The divisor of the weights: their batch mean, or 1 (see WeightSpec).
-double Normalizer(const Plan& plan, const RowRecord& total);
+double Normalizer(const Plan& plan, int64_t num_sequences,
+                  const RowRecord& total);
 
 // `folded` is the fold of all rows. What is NaN there has the same bits in the
 // sums, whatever processor made it.

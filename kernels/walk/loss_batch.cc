@@ -57,6 +57,9 @@ double CountOf(BatchCount kind, const Batch& batch, const Counts& counts) {
       return counts.tokens;
     case BatchCount::kKeptTokens:
       return counts.kept_tokens;
+    case BatchCount::kRowTokens:
+      return counts.tokens + static_cast<double>(batch.num_sequences) -
+             counts.nonempty_rows;
     case BatchCount::kRows:
       return static_cast<double>(batch.num_sequences);
     case BatchCount::kNonemptyRows:
@@ -183,7 +186,7 @@ bool PrepareLoss(const Plan& plan, const Batch& batch, LossBackend* backend,
   counts.kept_tokens = total.token_sums[kColumnKept];
   counts.kept_rows = total.row_sums[kRowKept];
   SetFactors(plan, batch, counts, out);
-  out->context.normalizer = Normalizer(plan, total);
+  out->context.normalizer = Normalizer(plan, batch.num_sequences, total);
   return !plan.loss.selects || Select(plan, batch, total, backend, out);
 }
 

@@ -23,7 +23,13 @@ struct LossKl {
         Lanes::choose(kl.over == TokenSet::kKept, s.kept, s.mask);
     const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
     const TileOf<Lanes>& ratio_slopes = LossRatios<Lanes>::slope(loss, s, t);
-    const bool by_row = needs<Lanes>(plan, kNeedRowRatio);
+    const bool is_own = needs<Lanes>(plan, kNeedKlRatio) && kl.has_own_ratio;
+    const TileOf<Lanes>& own_ratios =
+        s.exp[static_cast<int>(loss.kl_ratio_source)];
+    const bool by_row = needs<Lanes>(plan, kNeedRowRatio) && !is_own;
+    const bool has_weight =
+        may_weigh<Lanes>() && loss.weighs_tokens && kl.has_weight;
+    const TileOf<Lanes>& weights = Lanes::choose(has_weight, s.weight, s.mask);
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec zero{};
@@ -62,24 +68,25 @@ struct LossKl {
       slope = high ? zero : slope;
       slope = low ? zero : slope;
       const Vec most = splat(static_cast<float>(kl.value_clamp));
-      const auto above = value > most;
-      const auto below = value < -most;
+      const Vec bound = kl.clamps_product ? splat(__builtin_inff()) : most;
+      const auto above = value > bound;
+      const auto below = value < -bound;
       value = above ? most : value;
       value = below ? -most : value;
       slope = above ? zero : slope;
       slope = below ? zero : slope;
       if (kl.straight_through) slope = -raw;
       if constexpr (Lanes::may(kNeedKlRatio)) {
-        if (needs<Lanes>(plan, kNeedKlRatio)) {
-          const Vec ratio =
-              s.exp[static_cast<int>(RatioSource::kCurrentOld)].vec(k, g);
-          slope *= least(ratio, splat(loss.kl_ratio_cap));
+        if (needs<Lanes>(plan, kNeedKlRatio) && !is_own) {
+          slope *= least(own_ratios.vec(k, g), splat(loss.kl_ratio_cap));
         }
       }
       Vec shared = zero;
       if (kl.importance_weighted) {
-        const Vec r = ratios.vec(k, g);
-        const Vec dr = ratio_slopes.vec(k, g);
+        const Vec r = is_own ? own_ratios.vec(k, g) : ratios.vec(k, g);
+        const auto is_held = high | low;
+        const Vec own_slope = is_held ? zero : r;
+        const Vec dr = is_own ? own_slope : ratio_slopes.vec(k, g);
         if (by_row) {
           const auto slides = (value != 0.0f) & (dr != 0.0f);
           shared = slides ? value * dr : zero;
@@ -94,6 +101,22 @@ struct LossKl {
         }
         slope = slope != 0.0f ? slope * r : zero;
         value = value != 0.0f ? value * r : zero;
+        if (kl.clamps_product) {
+          const auto beyond = value > most;
+          const auto short_of = value < -most;
+          const auto stopped = beyond | short_of;
+          value = beyond ? most : value;
+          value = short_of ? -most : value;
+          slope = stopped ? zero : slope;
+          shared = stopped ? zero : shared;
+        }
+      }
+      if (has_weight) {
+        const Vec w = weights.vec(k, g);
+        const auto weighs = w != 0.0f;
+        value = weighs ? value * w : zero;
+        slope = weighs ? slope * w : zero;
+        shared = weighs ? shared * w : zero;
       }
       const auto counts = over.vec(k, g) != 0.0f;
       t.kl_value.set(k, g, counts ? value : zero);

@@ -51,7 +51,10 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   const SurrogateInfo info = InfoOf(loss.surrogate);
   const bool per_row = info.Has(kTraitRow);
   plan.has_kl = loss.kl.estimator != KlEstimator::kNone;
-  plan.has_kl_ratio = plan.has_kl && loss.kl.gradient_ratio_cap > 0.0;
+  plan.has_kl_ratio = plan.has_kl && (loss.kl.gradient_ratio_cap > 0.0 ||
+                                      loss.kl.has_own_ratio);
+  plan.kl_ratio_source =
+      loss.kl.has_own_ratio ? loss.kl.ratio_source : RatioSource::kCurrentOld;
   plan.kl_ratio_cap = static_cast<float>(loss.kl.gradient_ratio_cap);
   plan.reads_padding = loss.measures_padding || loss.counts_padding;
   plan.has_ratio = info.Has(kTraitRatio);
@@ -63,9 +66,10 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
                       info.Has(kTraitRowRatio);
   plan.reads_excess = info.Has(kTraitExcess);
   plan.sums_advantages = plan.selects || info.Has(kTraitRowAdvantage);
-  plan.needs_row_gradient = loss.level == LossLevel::kSequence &&
-                            (info.Has(kTraitRatioSlope) ||
-                             (plan.has_kl && loss.kl.importance_weighted));
+  plan.needs_row_gradient =
+      loss.level == LossLevel::kSequence &&
+      (info.Has(kTraitRatioSlope) ||
+       (plan.has_kl && loss.kl.importance_weighted && !loss.kl.has_own_ratio));
   plan.by_row = per_row || loss.level != LossLevel::kToken ||
                 loss.counts_padding || ReadsRow(loss.reduction) ||
                 (plan.has_kl && ReadsRow(loss.kl.reduction));

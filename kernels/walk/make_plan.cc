@@ -158,8 +158,8 @@ void AddLoss(Plan* plan) {
     plan->whole_exps |= Bit(RatioSource::kRefCurrent);
   }
   if (loss.has_kl_ratio) {
-    plan->sources |= Bit(RatioSource::kCurrentOld);
-    plan->output_exps |= Bit(RatioSource::kCurrentOld);
+    plan->sources |= Bit(loss.kl_ratio_source);
+    plan->output_exps |= Bit(loss.kl_ratio_source);
   }
 }
 
@@ -285,6 +285,7 @@ uint32_t RequiredTensors(const CorrectionSpec& spec) {
     if (loss.kl.gradient_ratio_cap > 0.0) {
       inputs |= InputsOf(RatioSource::kCurrentOld);
     }
+    if (loss.kl.has_own_ratio) inputs |= InputsOf(loss.kl.ratio_source);
   }
   return inputs;
 }

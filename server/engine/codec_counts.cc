@@ -149,6 +149,7 @@ class CountsReader {
                "it out");
         }
         return 1.0;
+      case BatchCount::kRowTokens:
       case BatchCount::kTokens:
         return use_.is_global && counts_.has_num_kept_tokens() ? KeptTokens()
                                                                : Tokens();

@@ -145,6 +145,9 @@ class CountsOfStep {
         return counts()->set_num_tokens(sums_.tokens);
       case BatchCount::kKeptTokens:
         return counts()->set_num_kept_tokens(sums_.kept_tokens);
+      case BatchCount::kRowTokens:
+        return counts()->set_num_tokens(sums_.tokens + sums_.num_sequences -
+                                        sums_.nonempty_sequences);
       case BatchCount::kRows:
         return counts()->set_num_sequences(sums_.num_sequences);
       case BatchCount::kNonemptyRows:

@@ -114,6 +114,19 @@ TEST_P(KnownWeights, SequenceWeightsNormaliseOverSequences) {
                 {RowOf({5, 6}), RowOf({}), RowOf({-7})}, {1.6, 1.6, 0.4});
 }
 
+TEST_P(KnownWeights, EmptySequencesMayCountWithZero) {
+  // Truncated: 2, 0 and 0.5; mean 2.5 / 3.
+  for (const Level level : {Level::kSequence, Level::kGeometric}) {
+    ExpectWeights({.level = level,
+                   .bound = Bound::kTruncate,
+                   .lower = 0.5,
+                   .upper = 2,
+                   .normalize = true,
+                   .counts_empty_rows = true},
+                  {RowOf({5, 6}), RowOf({}), RowOf({-7})}, {2.4, 2.4, 0.6});
+  }
+}
+
 TEST_P(KnownWeights, AMeanOfZeroDividesNothing) {
   ExpectWeights({.level = Level::kToken,
                  .bound = Bound::kMask,

@@ -118,6 +118,93 @@ TEST_P(LossKl, ImportanceWeightedMovesThroughTheRatio) {
   EXPECT_NEAR(corrected.gradient[0], 2 * (1 - std::exp(-kD) + kK3) * r, 1e-6);
 }
 
+KlSpec ByOwnRatio(KlEstimator estimator, RatioSource source) {
+  KlSpec kl = {.estimator = estimator, .importance_weighted = true};
+  kl.has_own_ratio = true;
+  kl.ratio_source = source;
+  return kl;
+}
+
+// NeMo RL's exp(current - sg(current)): the derivative of the score function,
+// k, besides that of the estimator.
+TEST_P(LossKl, ARatioToItselfAddsTheScoreFunction) {
+  const auto by = [](KlEstimator estimator) {
+    return ByOwnRatio(estimator, RatioSource::kCurrentSelf);
+  };
+  for (const double d : {kD, -kD}) {
+    const double k3 = std::exp(-d) - 1 + d;
+    ExpectPenalty(by(KlEstimator::kK1), d, d, d + 1);
+    ExpectPenalty(by(KlEstimator::kK2), d, 0.125, 0.125 + d);
+    ExpectPenalty(by(KlEstimator::kK3), d, k3, d);
+  }
+  // A bounded d holds the ratio too.
+  KlSpec held = by(KlEstimator::kK2);
+  held.token_clamp = 0.25;
+  ExpectPenalty(held, kD, 0.03125, 0);
+  ExpectPenalty(held, 0.25, 0.03125, 0.03125 + 0.25);
+}
+
+// The surrogate has the ratio exp(l) of current/old; rollout is 0.3 below old.
+TEST_P(LossKl, AnOwnRatioReplacesTheSurrogates) {
+  Row row = PolicyRow({0.2f}, {0});
+  row[InputRole::kRollout] = {-0.3f};
+  row[InputRole::kRef] = {-0.3f};  // d = 0.5
+  for (const Surrogate surrogate :
+       {Surrogate::kImportanceSampling, Surrogate::kReinforce}) {
+    LossSpec loss = {.surrogate = surrogate};
+    loss.reduction = loss.kl.reduction = kPlainSum;
+    loss.kl = ByOwnRatio(KlEstimator::kK3, RatioSource::kCurrentRollout);
+    loss.kl.coefficient = 2;
+    loss.kl.reduction = kPlainSum;
+    const Corrected corrected = Correct(WithLoss(loss), OwnedBatch({row}));
+    const double r = std::exp(0.5);
+    EXPECT_NEAR(corrected.sums().loss.kl, kK3 * r, 1e-6);
+    EXPECT_NEAR(corrected.gradient[0], 2 * kD * r, 1e-6);
+  }
+}
+
+// slime's low_var_kl with use_unbiased_kl.
+TEST_P(LossKl, AClampOfTheProductStopsBoth) {
+  KlSpec kl = {.estimator = KlEstimator::kK3,
+               .coefficient = 2,
+               .value_clamp = 0.1,
+               .importance_weighted = true,
+               .clamps_product = true};
+  // k is 0.107, r 0.82 and 1.22.
+  Corrected corrected = Penalize(kl, kD, -0.2);
+  EXPECT_NEAR(corrected.sums().loss.kl, kK3 * std::exp(-0.2), 1e-6);
+  EXPECT_NEAR(corrected.gradient[0], 2 * kD * std::exp(-0.2), 1e-6);
+  corrected = Penalize(kl, kD, 0.2);
+  EXPECT_NEAR(corrected.sums().loss.kl, 0.1, 1e-6);
+  EXPECT_EQ(corrected.gradient[0], 0);
+  kl.estimator = KlEstimator::kK1;
+  corrected = Penalize(kl, -kD, 0.2);
+  EXPECT_NEAR(corrected.sums().loss.kl, -0.1, 1e-6);
+  EXPECT_EQ(corrected.gradient[0], 0);
+}
+
+// ms-swift weighs the whole loss of a token.
+TEST_P(LossKl, MayHaveTheImportanceWeight) {
+  Row row = PolicyRow({0.2f, 0.2f}, {0, 0});
+  row[InputRole::kRollout] = {-1, -8};  // weights e and, masked, 0
+  row[InputRole::kRef] = {-0.3f, -0.3f};
+  CorrectionSpec spec =
+      WithWeight({.level = Level::kToken, .bound = Bound::kMask, .upper = 5});
+  spec.loss = {.surrogate = Surrogate::kPpoClip};
+  spec.loss.kl = {.estimator = KlEstimator::kK3, .coefficient = 2};
+  spec.loss.reduction = spec.loss.kl.reduction = kPlainSum;
+  for (const bool has_weight : {false, true}) {
+    spec.loss.kl.has_weight = has_weight;
+    const double first = has_weight ? std::exp(1.0) : 1.0;
+    const double second = has_weight ? 0.0 : 1.0;
+    const Corrected corrected = Correct(spec, OwnedBatch({row}));
+    EXPECT_NEAR(corrected.sums().loss.kl, kK3 * (first + second), 1e-6);
+    const double slope = 2 * (1 - std::exp(-kD));
+    EXPECT_NEAR(corrected.gradient[0], slope * first, 2e-6);
+    EXPECT_NEAR(corrected.gradient[1], slope * second, 1e-6);
+  }
+}
+
 // Gradients of one token at `d` nats from the reference, in float64.
 struct FarGradient {
   KlSpec kl;

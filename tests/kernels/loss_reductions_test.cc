@@ -61,6 +61,9 @@ TEST_P(LossReductions, BatchCounts) {
                 std::vector<double>(5, 1.0 / 7));
   ExpectFactors({.count = BatchCount::kKeptTokens}, 5,
                 std::vector<double>(5, 0.2));
+  // Row 2 has no token.
+  ExpectFactors({.count = BatchCount::kRowTokens}, 8,
+                std::vector<double>(5, 0.125));
   ExpectFactors({.count = BatchCount::kRows}, 5, std::vector<double>(5, 0.2));
   ExpectFactors({.count = BatchCount::kNonemptyRows, .scale = 2}, 4,
                 std::vector<double>(5, 0.5));

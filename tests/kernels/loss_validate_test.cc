@@ -168,6 +168,21 @@ TEST(ValidateLoss, Penalties) {
     loss = Of(surrogate);
     loss.kl = {.estimator = KlEstimator::kK3, .importance_weighted = true};
     EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
+    // A ratio of its own needs none of the surrogate.
+    loss.kl.has_own_ratio = true;
+    EXPECT_THAT(FieldsOf(loss), IsEmpty());
+    loss.kl.ratio_source = RatioSource::kOldRollout;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
+  }
+  loss = Of(Surrogate::kGeoMean);
+  loss.kl = {.estimator = KlEstimator::kK3};
+  loss.kl.has_weight = true;
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
+  loss = Of(Surrogate::kPpoClip);
+  for (bool KlSpec::*flag : {&KlSpec::has_own_ratio, &KlSpec::clamps_product}) {
+    loss.kl = {.estimator = KlEstimator::kK3};
+    loss.kl.*flag = true;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
   }
 }
 

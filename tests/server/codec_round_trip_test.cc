@@ -95,6 +95,10 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
     said.over = TokenSet::kOriginal;
   said.kl = loss.kl;
   said.kl.gradient_ratio_cap = 0.0;
+  if (said.kl.has_own_ratio) said.kl.importance_weighted = false;
+  said.kl.has_own_ratio = said.kl.clamps_product = false;
+  said.kl.has_weight = false;
+  said.kl.ratio_source = KlSpec().ratio_source;
   said.kl.over = TokenSet::kKept;
   said.kl.reduction = said.reduction;
   if (said.kl.estimator == kernels::KlEstimator::kNone) said.kl = KlSpec();
@@ -105,6 +109,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
 CorrectionSpec Sayable(Random& random, CorrectionSpec spec) {
   spec.unknown_rollout = false;
   spec.peer_sums = false;
+  spec.weight.counts_empty_rows = false;
   for (int r = 0; r < kernels::kMaxRules; ++r) {
     kernels::RejectionRule& rule = spec.rules[r];
     if (r >= spec.num_rules) {

@@ -35,13 +35,19 @@ LossSpec Legal(LossSpec loss) {
   }
   KlSpec& kl = loss.kl;
   if (kl.straight_through || !HasRatio(surrogate) || info.Has(kTraitRowRatio))
-    kl.importance_weighted = false;
+    kl.importance_weighted = !kl.straight_through && kl.has_own_ratio;
+  kl.has_own_ratio = kl.has_own_ratio && kl.importance_weighted;
+  kl.clamps_product = kl.clamps_product && kl.importance_weighted;
+  if (info.Has(kTraitRow)) kl.has_weight = false;
   if (kl.reduction.row == RowCount::kGroupTokens)
     kl.reduction.row = RowCount::kTokens;
   if (kl.estimator != KlEstimator::kNone &&
       (loss.counts_padding || loss.measures_padding)) {
     kl.estimator = KlEstimator::kK3;
     kl.token_clamp = kl.value_clamp = LossSpec::kNoBound;
+    kl.has_own_ratio = kl.has_weight = false;
+    if (!HasRatio(surrogate) || info.Has(kTraitRowRatio))
+      kl.importance_weighted = kl.clamps_product = false;
   }
   return loss;
 }
@@ -78,6 +84,10 @@ KlSpec RandomKl(Random& random, double spread) {
   }
   kl.over = AnyLossEnum(random, TokenSet::kKept);
   kl.reduction = RandomReduction(random);
+  kl.has_own_ratio = random.Chance(0.4);
+  if (kl.has_own_ratio) kl.ratio_source = RandomSource(random);
+  kl.clamps_product = random.Chance(0.4);
+  kl.has_weight = random.Chance(0.2);
   return kl;
 }
 
@@ -259,7 +269,11 @@ std::string Describe(const LossSpec& loss) {
        << ", clamps " << kl.token_clamp << " " << kl.value_clamp
        << (kl.straight_through ? ", straight through" : "")
        << (kl.gradient_ratio_cap > 0.0 ? ", of the KL divergence" : "")
-       << (kl.importance_weighted ? ", weighted" : "") << ", over "
+       << (kl.importance_weighted ? ", weighted" : "")
+       << (kl.has_own_ratio ? " by its own ratio " : "")
+       << (kl.has_own_ratio ? Name(kl.ratio_source) : "")
+       << (kl.clamps_product ? ", product clamped" : "")
+       << (kl.has_weight ? ", with the weight" : "") << ", over "
        << static_cast<int>(kl.over) << ", reduction "
        << static_cast<int>(kl.reduction.count) << " "
        << static_cast<int>(kl.reduction.row);

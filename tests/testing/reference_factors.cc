@@ -25,6 +25,7 @@ double BatchCountOf(BatchCount count, const std::vector<RowTokens>& rows,
   for (const RowTokens& row : rows) {
     if (count == BatchCount::kTokens) sum += row.counted;
     if (count == BatchCount::kKeptTokens) sum += row.kept;
+    if (count == BatchCount::kRowTokens) sum += std::max(row.counted, 1.0);
     if (count == BatchCount::kRows) sum += 1.0;
     if (count == BatchCount::kNonemptyRows) sum += row.counted > 0;
     if (count == BatchCount::kKeptRows) sum += row.kept > 0;

@@ -47,6 +47,7 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
       reads.sources.insert(RatioSource::kRefCurrent);
     if (loss.kl.gradient_ratio_cap > 0.0)
       reads.sources.insert(RatioSource::kCurrentOld);
+    if (loss.kl.has_own_ratio) reads.sources.insert(loss.kl.ratio_source);
   }
   for (RatioSource source : reads.sources) {
     reads.roles.insert(RolesOf(source).numerator);

@@ -55,12 +55,7 @@ class RowReader {
       result.points.push_back(PointAt(loss_, row, t));
       result.ref_difference.push_back(
           -row.LogRatio(RatioSource::kRefCurrent, t));
-      const double cap = loss_.kl.gradient_ratio_cap;
-      result.kl_ratio.push_back(
-          cap > 0.0
-              ? std::min(std::exp(row.LogRatio(RatioSource::kCurrentOld, t)),
-                         cap)
-              : 1.0);
+      result.kl_ratio.push_back(KlRatioAt(row, t));
       result.metrics_log_ratio.push_back(row.LogRatio(loss_.metrics_source, t));
       result.weights.push_back(result.has_weight ? weights[t] : 1.0);
     }
@@ -69,6 +64,14 @@ class RowReader {
   }
 
  private:
+  double KlRatioAt(const ReferenceRow& row, int64_t t) const {
+    const KlSpec& kl = loss_.kl;
+    if (kl.has_own_ratio) return std::exp(row.LogRatio(kl.ratio_source, t));
+    if (kl.gradient_ratio_cap == 0.0) return 1.0;
+    return std::min(std::exp(row.LogRatio(RatioSource::kCurrentOld, t)),
+                    kl.gradient_ratio_cap);
+  }
+
   static Mask Pick(TokenSet set, const ReferenceLossRow& row) {
     return set == TokenSet::kKept ? row.keep : row.counts;
   }

@@ -37,7 +37,9 @@ void AddLogRatios(const LossSpec& loss, const ReferenceLossRow& row, size_t t,
   if (loss.kl.estimator == KlEstimator::kNone) return;
   peers.Add(&PeerLossSums::ref_log_ratio, row.ref_difference[t]);
   if (!row.kl_over[t]) return;
-  sums.Add(&LossSums::kl, KlOf(loss.kl, row.ref_difference[t], ratio));
+  const double r = loss.kl.has_own_ratio ? row.kl_ratio[t] : ratio;
+  sums.Add(&LossSums::kl, Product(KlWeightOf(loss, row, t),
+                                  KlOf(loss.kl, row.ref_difference[t], r)));
   sums.value.kl_tokens += 1;
 }
 

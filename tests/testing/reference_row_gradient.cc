@@ -9,13 +9,13 @@ namespace {
 
 double SignOf(double x) { return static_cast<double>((x > 0) - (x < 0)); }
 
-// dk/dd, 0 strictly outside the clamps.
-double KlSlope(const KlSpec& kl, double d, Margin& margin) {
+// dk/dd, 0 strictly outside the clamps. ratio: that of KlSpec::clamps_product.
+double KlSlope(const KlSpec& kl, double d, double ratio, Margin& margin) {
   if (kl.straight_through) return d;
   const bool outside_token = margin.Above(std::fabs(d), kl.token_clamp);
   KlSpec unclamped = kl;
   unclamped.value_clamp = LossSpec::kNoBound;
-  const double k = KlOf(unclamped, d, 1.0);
+  const double k = KlOf(unclamped, d, kl.clamps_product ? ratio : 1.0);
   if (outside_token || margin.Above(std::fabs(k), kl.value_clamp)) return 0.0;
   switch (kl.estimator) {
     case KlEstimator::kNone:
@@ -158,26 +158,38 @@ void AddKl(const LossSpec& loss, const ReferenceLossRow& row,
            const std::vector<LossPoint>& points,
            const std::vector<double>& clamp, Margin& margin,
            GradientBuilder* builder) {
-  const double scale = loss.kl.coefficient * row.kl_factor;
   for (size_t t = 0; t < points.size(); ++t) {
     if (!row.kl_over[t]) continue;
+    const double scale =
+        loss.kl.coefficient * row.kl_factor * KlWeightOf(loss, row, t);
+    if (scale == 0.0) continue;
     const double d = row.ref_difference[t];
-    const double slope = KlSlope(loss.kl, d, margin);
+    const double r = KlRatioOf(loss, row, points[t], t);
+    const double slope = KlSlope(loss.kl, d, r, margin);
     if (!loss.kl.importance_weighted) {
       builder->Add(t, scale * slope * row.kl_ratio[t]);
       continue;
     }
-    const double r = RatioOf(loss, points[t]);
+    const double product = KlOf(loss.kl, d, r);
+    if (loss.kl.clamps_product && std::fabs(product) == loss.kl.value_clamp)
+      continue;
+    const bool by_row =
+        loss.level == LossLevel::kSequence && !loss.kl.has_own_ratio;
+    const bool moves =
+        loss.kl.has_own_ratio ? OwnKlRatioMoves(loss.kl, d) : clamp[t] == 1.0;
     // k + dk/dd = d: not left to two numbers that cancel far from the
     // reference.
-    if (loss.kl.estimator == KlEstimator::kK3 && slope != 0.0 &&
-        clamp[t] == 1.0 && loss.level != LossLevel::kSequence) {
+    if (loss.kl.estimator == KlEstimator::kK3 && slope != 0.0 && moves &&
+        !by_row) {
       builder->Add(t, scale * d * r);
       continue;
     }
     builder->Add(t, scale * slope * r);
-    if (HasRatio(loss.surrogate))
-      builder->AddByLogRatio(t, clamp[t] * scale * KlOf(loss.kl, d, r));
+    if (loss.kl.has_own_ratio) {
+      builder->Add(t, moves ? scale * product : 0.0);
+    } else if (HasRatio(loss.surrogate)) {
+      builder->AddByLogRatio(t, clamp[t] * scale * product);
+    }
   }
 }
 

@@ -47,6 +47,17 @@ double GeoMeanLogRatio(const LossSpec& loss, double a, double l) {
   return 0.0;
 }
 
+// The penalty of token t, which moved by `shift` to `live`.
+double LiveKlOf(const LossSpec& loss, const ReferenceLossRow& row,
+                const LossPoint& live, double shift, size_t t) {
+  const double d = row.ref_difference[t];
+  if (!loss.kl.importance_weighted)
+    return LiveKl(loss.kl, d + shift, d, row.kl_ratio[t]);
+  const bool moves = loss.kl.has_own_ratio && OwnKlRatioMoves(loss.kl, d);
+  return KlOf(loss.kl, d + shift,
+              KlRatioOf(loss, row, live, t) * std::exp(moves ? shift : 0.0));
+}
+
 void Add(double term, double* sum, double* size) {
   *sum += term;
   *size += std::fabs(term);
@@ -83,8 +94,23 @@ int64_t CountOf(const Mask& mask) {
 
 double KlOf(const KlSpec& kl, double ref_difference, double ratio) {
   const double d = ClampExponent(ref_difference, kl.token_clamp);
-  const double k = ClampExponent(Estimate(kl.estimator, d), kl.value_clamp);
-  return kl.importance_weighted ? k * ratio : k;
+  const double k = Estimate(kl.estimator, d);
+  const double r = kl.importance_weighted ? ratio : 1.0;
+  return kl.clamps_product ? ClampExponent(k * r, kl.value_clamp)
+                           : ClampExponent(k, kl.value_clamp) * r;
+}
+
+double KlRatioOf(const LossSpec& loss, const ReferenceLossRow& row,
+                 const LossPoint& point, size_t t) {
+  return loss.kl.has_own_ratio ? row.kl_ratio[t] : RatioOf(loss, point);
+}
+
+double KlWeightOf(const LossSpec& loss, const ReferenceLossRow& row, size_t t) {
+  return loss.kl.has_weight ? row.weights[t] : 1.0;
+}
+
+bool OwnKlRatioMoves(const KlSpec& kl, double ref_difference) {
+  return std::fabs(ref_difference) <= kl.token_clamp;
 }
 
 std::vector<LossPoint> ClampedPoints(const LossSpec& loss,
@@ -181,11 +207,9 @@ RowLoss RowLossAt(const LossSpec& loss, const ReferenceLossRow& row,
       Add(term, &sums.policy, &sums.policy_size);
     }
     if (row.kl_over[t]) {
-      const double d = row.ref_difference[t];
-      const double k = LiveKl(loss.kl, d + shift[t], d, row.kl_ratio[t]);
-      const double r =
-          loss.kl.importance_weighted ? RatioOf(loss, live[t]) : 1.0;
-      Add(k * r, &sums.kl, &sums.kl_size);
+      Add(Product(KlWeightOf(loss, row, t),
+                  LiveKlOf(loss, row, live[t], shift[t], t)),
+          &sums.kl, &sums.kl_size);
     }
   }
   if (row.counts_padding) AddPadding(loss, row, shift, &sums);

@@ -28,8 +28,9 @@ struct ReferenceLossRow {
   Mask kl_over;  // KlSpec::over
   // log_ratio: of LossSpec::source, not clamped.
   std::vector<LossPoint> points;
-  std::vector<double> ref_difference;     // current - ref
-  std::vector<double> kl_ratio;           // of KlSpec::gradient_ratio_cap, or 1
+  std::vector<double> ref_difference;  // current - ref
+  // The ratio of KlSpec::gradient_ratio_cap or has_own_ratio, else 1.
+  std::vector<double> kl_ratio;
   std::vector<double> metrics_log_ratio;  // of LossSpec::metrics_source
   // The caller's weights; 1 where the loss does not apply them.
   std::vector<double> weights;
@@ -66,8 +67,18 @@ std::vector<LossPoint> ClampedPadding(const LossSpec& loss,
                                       const ReferenceLossRow& row,
                                       const std::vector<double>& shift);
 
-// k of a token, times its r if importance weighted.
+// k of a token, times its r if importance weighted; without its weight.
 double KlOf(const KlSpec& kl, double ref_difference, double ratio);
+
+// r of the penalty of token t, whose point is `point`.
+double KlRatioOf(const LossSpec& loss, const ReferenceLossRow& row,
+                 const LossPoint& point, size_t t);
+
+// The factor of KlSpec::has_weight.
+double KlWeightOf(const LossSpec& loss, const ReferenceLossRow& row, size_t t);
+
+// True if a token's r of has_own_ratio moves with its log-prob.
+bool OwnKlRatioMoves(const KlSpec& kl, double ref_difference);
 
 // GEO_MEAN: the r of the row, and the V that every token of the row has.
 double GeoMeanRatio(const LossSpec& loss, const ReferenceLossRow& row,

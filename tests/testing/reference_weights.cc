@@ -84,6 +84,8 @@ double Normalizer(const WeightSpec& weight,
       if (IsSequenceLevel(weight.level)) break;
     }
   }
+  if (weight.counts_empty_rows && IsSequenceLevel(weight.level))
+    count = static_cast<int64_t>(rows.size());
   const double mean = count == 0 ? 0.0 : sum / count;
   return margin.Above(mean, kSmallestMean) ? mean : 1.0;
 }

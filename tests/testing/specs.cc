@@ -72,6 +72,7 @@ WeightSpec RandomWeight(Random& random, double spread, int num_rules) {
   }
   weight.normalize = random.Chance(0.3);
   weight.after_rule = static_cast<int32_t>(random.Integer(0, num_rules));
+  weight.counts_empty_rows = weight.normalize && random.Chance(0.3);
   return weight;
 }
 

@@ -30,6 +30,7 @@ bool HasNothingToAverage(BatchCount count, const BatchSums& sums) {
     case BatchCount::kNonemptyRows:
       return sums.tokens == 0;
     case BatchCount::kOne:
+    case BatchCount::kRowTokens:
     case BatchCount::kRows:
     case BatchCount::kGroups:
       return false;
