@@ -99,8 +99,7 @@ Translation Translate(const SlimeSystem& system, const Struct& block,
   report.spec = spec;
   WarnOfAbsences(system, report, facts, &translation);
   translation.report = [report](const kernels::BatchSums& sums,
-                                MetricMap* metrics, Violations* violations) {
-    CheckSlimeRows(report, sums, violations);
+                                MetricMap* metrics, Violations*) {
     AddSlimeMetrics(report, sums, metrics);
   };
   return translation;

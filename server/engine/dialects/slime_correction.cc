@@ -155,6 +155,7 @@ void ApplyWeight(const SlimeCorrection& correction, WeightSpec* weight) {
   (correction.level == Level::kToken ? weight->token_clamp
                                      : weight->aggregate_clamp) = kSafetyClamp;
   weight->normalize = correction.normalizes;
+  weight->counts_empty_rows = weight->normalize;
   if (correction.mode == SlimeTisMode::kMask) {
     weight->upper = kUnbounded;
     return;

@@ -122,7 +122,7 @@ LossReduction ReadReduction(const BlockReader& reader,
     translation->counts_use.refusal =
         "is not read by calculate_per_token_loss, whose answers are means of "
         "one request; weigh them by its tokens";
-    return {BatchCount::kTokens, RowCount::kOne, 1.0};
+    return {BatchCount::kRowTokens, RowCount::kOne, 1.0};
   }
   translation->counts_use.refusal =
       Concat("is not read by this dialect; ", reader.Path(kSlimeRollouts),
@@ -135,8 +135,8 @@ LossReduction ReadReduction(const BlockReader& reader,
 }
 
 KlSpec ReadKl(const BlockReader& reader, const SlimeSystem& system,
-              const SlimeLoss& of, const RequestFacts& facts,
-              Violations* violations) {
+              const SlimeLoss& of, RatioSource source,
+              const RequestFacts& facts, Violations* violations) {
   constexpr std::string_view kTypes[] = {"k1", "k2", "k3", "low_var_kl"};
   constexpr std::string_view kCoefficientKey = "kl_loss_coef";
   constexpr std::string_view kRewardKey = "kl_coef";
@@ -162,20 +162,18 @@ KlSpec ReadKl(const BlockReader& reader, const SlimeSystem& system,
   if (kTypes[type.value_or(0)] == "low_var_kl") {
     if (system.is_miles) kl.token_clamp = kSafetyClamp;
     kl.value_clamp = kLowVarClamp;
-    if (is_weighted) {
+    kl.clamps_product = is_weighted;
+  }
+  // gspo's policy has the ratio of the row.
+  if (is_weighted && of.is_gspo) {
+    kl.has_own_ratio = true;
+    kl.ratio_source = source;
+    if (std::isfinite(kl.token_clamp)) {
       reader.Violate(kSlimeUnbiased,
-                     Concat("use_unbiased_kl with kl_loss_type 'low_var_kl' "
-                            "is not computed yet: ",
-                            system.name,
-                            " bounds the product of ratio and estimate, and "
-                            "the service the estimate alone; 'k3' is the same "
-                            "without the bound."));
+                     "use_unbiased_kl with gspo and low_var_kl is not computed "
+                     "yet: miles' ratio moves where its estimate is bounded; "
+                     "'k3' is the same without the bounds.");
     }
-  } else if (is_weighted && of.is_gspo) {
-    reader.Violate(kSlimeUnbiased,
-                   "use_unbiased_kl with advantage_estimator 'gspo' is not "
-                   "computed yet: it needs the tokens' own ratios beside the "
-                   "row's.");
   }
   return kl;
 }
@@ -248,7 +246,8 @@ SlimeLoss ReadSlimeLoss(const BlockReader& reader, const SlimeSystem& system,
   ReadSurrogate(reader, system, &of, &loss);
   ReadClips(reader, of, &loss);
   loss.reduction = ReadReduction(reader, facts, &of.reduction, translation);
-  loss.kl = ReadKl(reader, system, of, facts, &translation->violations);
+  loss.kl =
+      ReadKl(reader, system, of, loss.source, facts, &translation->violations);
   loss.kl.over = TokenSet::kKept;
   loss.kl.reduction = loss.reduction;
   of.has_kl = loss.kl.estimator != KlEstimator::kNone;

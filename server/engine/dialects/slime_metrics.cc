@@ -227,27 +227,4 @@ void AddSlimeMetrics(const SlimeReport& report, const BatchSums& sums,
   SlimeReporter(report, sums, metrics).Run();
 }
 
-void CheckSlimeRows(const SlimeReport& report, const BatchSums& sums,
-                    Violations* violations) {
-  constexpr std::string_view kBlock = "method.dialect.block.";
-  const bool has_both = sums.nonempty_sequences > 0 &&
-                        sums.nonempty_sequences < sums.num_sequences;
-  if (!has_both) return;
-  const SlimeCorrection& correction = report.correction;
-  if (correction.normalizes && correction.weighs &&
-      correction.level == Level::kSequence) {
-    violations->push_back(
-        {Concat(kBlock, "tis_batch_normalize"),
-         "is not computed yet for sequences without a token: they count with "
-         "0 in the mean of sequences' weights; leave them out."});
-  }
-  const bool has_loss = report.spec.loss.surrogate != kernels::Surrogate::kNone;
-  if (has_loss && report.loss.reduction.by_token) {
-    violations->push_back(
-        {Concat(kBlock, "calculate_per_token_loss"),
-         "is not computed yet for sequences without a token: each counts as "
-         "one token in the divisor; leave them out."});
-  }
-}
-
 }  // namespace counterweight::server

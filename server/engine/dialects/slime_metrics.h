@@ -28,10 +28,6 @@ struct SlimeReport {
 void AddSlimeMetrics(const SlimeReport& report, const kernels::BatchSums& sums,
                      MetricMap* metrics);
 
-// Appends a violation where empty rows count otherwise than in the kernels.
-void CheckSlimeRows(const SlimeReport& report, const kernels::BatchSums& sums,
-                    Violations* violations);
-
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_

@@ -13,8 +13,6 @@
 #include "server/engine/dialects/block_reader.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
-#include "tests/testing/batch_builder.h"
-#include "tests/testing/reference.h"
 
 namespace counterweight::server {
 namespace {
@@ -202,12 +200,6 @@ TEST(SlimeTest, Refusals) {
        "custom_pg_loss_reducer_function_path"},
       {R"({"use_kl_loss": true, "kl_loss_type": "k4"})", "kl_loss_type"},
       {R"({"kl_coef": 0.1, "kl_loss_coef": 0.1})", "kl_coef"},
-      {R"({"use_kl_loss": true, "kl_loss_type": "low_var_kl",
-           "use_unbiased_kl": true})",
-       "use_unbiased_kl"},
-      {R"({"use_kl_loss": true, "advantage_estimator": "gspo",
-           "use_unbiased_kl": true})",
-       "use_unbiased_kl"},
       {R"({"use_opsm": true, "use_tis": true})", "use_opsm"},
       {R"({"use_opsm": true, "opsm_delta": -1})", "opsm_delta"},
       {R"({"step_global_batch_size": 0})", "step_global_batch_size"},
@@ -223,39 +215,26 @@ TEST(SlimeTest, Refusals) {
   }
 }
 
-// Empty rows count as one token each, and as 0 in the mean of rows' weights,
-// which the kernels do not.
-TEST(SlimeTest, EmptyRowsAreRefusedWhereTheyCountOtherwise) {
-  kernels::Row empty = kernels::RowOf({0.0f});
-  empty.mask = {0};
-  const auto refused = [&](const std::string& json, bool has_empty) {
-    RequestFacts facts = AllTensors();
-    facts.wants_loss = json.find("per_token") != std::string::npos;
-    const Translation t = Slime(json, facts);
-    kernels::Row row = kernels::RowOf({0.5f});
-    for (kernels::Row* each : {&row, &empty}) {
-      (*each)[kernels::InputRole::kCurrent] = {0.0f};
-      (*each)[kernels::InputRole::kAdvantages] = {1.0f};
-    }
-    std::vector<kernels::Row> rows = {row};
-    if (has_empty) rows.push_back(empty);
-    const kernels::OwnedBatch batch(rows);
-    Translation checked;
-    MetricMap metrics;
-    t.report(kernels::Reference(t.spec, batch.view()).sums, &metrics,
-             &checked.violations);
-    return Fields(checked);
+TEST(SlimeTest, EmptyRowsCountAsOneTokenAndAsWeightsOfZero) {
+  const Translation by_token = Slime(R"({"calculate_per_token_loss": true})");
+  EXPECT_EQ(by_token.spec.loss.reduction.count, BatchCount::kRowTokens);
+  EXPECT_TRUE(Mis(R"("tis_level": "sequence", "tis_batch_normalize": true)")
+                  .spec.weight.counts_empty_rows);
+}
+
+TEST(SlimeTest, UnbiasedKlIsBoundedAsAProductAndOfTokens) {
+  const auto kl = [](std::string_view type, std::string_view estimator) {
+    return Slime(Concat(R"({"use_kl_loss": true, "use_unbiased_kl": true,
+                            "kl_loss_type": ")",
+                        type, R"(", "advantage_estimator": ")", estimator,
+                        R"("})"))
+        .spec.loss.kl;
   };
-  const std::string per_token = R"({"calculate_per_token_loss": true})";
-  EXPECT_THAT(refused(per_token, true),
-              ElementsAre("calculate_per_token_loss"));
-  EXPECT_THAT(refused(per_token, false), IsEmpty());
-  const std::string normalized =
-      Concat(R"({"use_tis": true, "tis_level": "sequence",
-                 "tis_batch_normalize": true, )",
-             kMis, "}");
-  EXPECT_THAT(refused(normalized, true), ElementsAre("tis_batch_normalize"));
-  EXPECT_THAT(refused(normalized, false), IsEmpty());
+  EXPECT_TRUE(kl("low_var_kl", "grpo").clamps_product);
+  EXPECT_FALSE(kl("low_var_kl", "grpo").has_own_ratio);
+  EXPECT_FALSE(kl("k3", "grpo").clamps_product);
+  EXPECT_TRUE(kl("k3", "gspo").has_own_ratio);
+  EXPECT_EQ(kl("k3", "gspo").ratio_source, RatioSource::kCurrentOld);
 }
 
 TEST(SlimeTest, CountsOfTheRequestAreRefused) {
