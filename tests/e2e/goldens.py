@@ -14,6 +14,8 @@ FOLDER = REPOSITORY / "tests/golden"
 # Number of files of each system, so that no file is skipped.
 COUNTS = {
     "miles": 156,
+    "ms_swift": 135,
+    "nemo_rl": 148,
     "openrlhf": 108,
     "skyrl": 181,
     "slime": 167,
@@ -27,11 +29,23 @@ COUNTS = {
 # All files of each system.
 SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
-    for system in ("miles", "openrlhf", "skyrl", "slime", "tinker", "trl", "verl")
+    for system in (
+        "miles",
+        "ms_swift",
+        "nemo_rl",
+        "openrlhf",
+        "skyrl",
+        "slime",
+        "tinker",
+        "trl",
+        "verl",
+    )
 }
 # Releases with answers that equal the files without a release; "": the system has none.
 OLD_RELEASES = {
     "miles": "",
+    "ms_swift": "",
+    "nemo_rl": "",
     "openrlhf": "0.11.0",
     "skyrl": "0.4.0",
     "slime": "",

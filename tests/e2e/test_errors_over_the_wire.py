@@ -315,8 +315,12 @@ def test_deadline(client: cw.Client) -> None:
         client.correct(method="token_tis", timeout=1e-3, **batch)
 
 
-# Fields that a system requires in its block.
-REQUIRED = {"tinker": {"loss_fn": "importance_sampling"}}
+# Fields that a system requires in its block, or without which it requires the reference's log-probs.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "ms_swift": {"beta": 0},
+    "nemo_rl": {"reference_policy_kl_penalty": 0},
+    "tinker": {"loss_fn": "importance_sampling"},
+}
 
 
 @pytest.mark.parametrize(

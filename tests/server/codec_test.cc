@@ -231,8 +231,8 @@ TEST(Codec, UnknownNamesOfMethodsAreToldTheNearest) {
   dialect->set_system("vrel");
   EXPECT_EQ(Description(request),
             "'vrel' is not a dialect of this server. Did you mean 'verl'? It "
-            "speaks verl, trl, skyrl, openrlhf, slime, miles, "
-            "tinker.");
+            "speaks verl, trl, skyrl, openrlhf, slime, miles, nemo_rl, "
+            "ms_swift, tinker.");
 }
 
 TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
@@ -246,7 +246,8 @@ TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
   EXPECT_EQ(Description(request), shown +
                                       " is not a dialect of this server. It "
                                       "speaks verl, trl, skyrl, openrlhf, "
-                                      "slime, miles, tinker.");
+                                      "slime, miles, nemo_rl, ms_swift, "
+                                      "tinker.");
 }
 
 TEST(Codec, ManyUnknownParametersAreCounted) {

@@ -193,6 +193,10 @@ INSTANTIATE_TEST_SUITE_P(DatedVerl, ConformanceTest,
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Miles, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("miles")), NameOf);
+INSTANTIATE_TEST_SUITE_P(MsSwift, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("ms_swift")), NameOf);
+INSTANTIATE_TEST_SUITE_P(NemoRl, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,

@@ -116,6 +116,10 @@ INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Miles, GoldenTest,
                          testing::ValuesIn(ReadGoldens("miles")), NameOf);
+INSTANTIATE_TEST_SUITE_P(MsSwift, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("ms_swift")), NameOf);
+INSTANTIATE_TEST_SUITE_P(NemoRl, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,

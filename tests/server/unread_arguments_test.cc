@@ -397,6 +397,30 @@ TEST(UnreadArguments, AreRefusedOrMentionedByEveryDialect) {
       {"miles", "{}"},
       {"miles", R"({"use_tis": true})"},
       {"miles", R"({"skip_actor_forward_only": true, "use_tis": true})"},
+      {"nemo_rl", "{}"},
+      {"nemo_rl", R"({"reference_policy_kl_penalty": 0})"},
+      {"nemo_rl", R"({"use_importance_sampling_correction": true,
+                      "truncated_importance_sampling_type": "seq-mask-tis",
+                      "truncated_importance_sampling_ratio": 2,
+                      "truncated_importance_sampling_ratio_min": 0.5})"},
+      {"nemo_rl", R"({"token_level_loss": false,
+                      "sequence_level_importance_ratios": true,
+                      "use_importance_sampling_correction": true})"},
+      {"nemo_rl", R"({"force_on_policy_ratio": true,
+                      "reference_policy_kl_penalty": 0})"},
+      {"nemo_rl", R"({"disable_ppo_ratio": true,
+                      "use_on_policy_kl_approximation": true})"},
+      {"nemo_rl", R"({"global_valid_toks": 99})"},
+      {"ms_swift", "{}"},
+      {"ms_swift", R"({"beta": 0, "rollout_importance_sampling_mode":
+                       "token_truncate"})"},
+      {"ms_swift", R"({"rollout_importance_sampling_mode": "sequence_mask",
+                       "log_rollout_offpolicy_metrics": true})"},
+      {"ms_swift", R"({"loss_type": "bnpo",
+                       "importance_sampling_level": "sequence"})"},
+      {"ms_swift", R"({"loss_type": "dapo", "num_items_in_batch": 99})"},
+      {"ms_swift", R"({"loss_type": "cispo", "epsilon_high": 4.0})"},
+      {"ms_swift", R"({"loss_type": "sapo", "beta": 0})"},
       {"tinker", R"({"loss_fn": "importance_sampling"})"},
       {"tinker", R"({"loss_fn": "ppo"})"},
       {"tinker", R"({"loss_fn": "gspo"})"},
@@ -411,6 +435,15 @@ TEST(UnreadArguments, AreRefusedOrMentionedByEveryDialect) {
                 request->mutable_method()->mutable_dialect();
             dialect->set_system(system);
             *dialect->mutable_block() = Block(json);
+            // Some systems' losses have a KL penalty by default.
+            v1::CorrectRequest with_loss = *request;
+            with_loss.set_compute_loss(true);
+            if (AnswerOf(with_loss).fields() ==
+                std::vector<std::string>{"tensors[REF_LOG_PROBS]"}) {
+              Random random(7);
+              AddNumbers(v1::TENSOR_ROLE_REF_LOG_PROBS,
+                         Numbers(&random, -3.0, 0.5), request);
+            }
             if (has_loss) request->add_outputs(v1::TENSOR_ROLE_GRADIENT);
           });
     }

@@ -977,8 +977,8 @@ func (x *Preset) GetKlPenalty() *KlPenalty {
 // Another system's own configuration, as in its user's YAML.
 type Dialect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. "verl", "trl", "skyrl", "openrlhf", "slime", "miles" or "tinker";
-	// see GetServerInfoResponse.dialects.
+	// Required. "verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl",
+	// "ms_swift" or "tinker"; see GetServerInfoResponse.dialects.
 	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
 	// The block. Absent: the system's defaults.
 	Block *structpb.Struct `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`

@@ -1,6 +1,8 @@
 #include <algorithm>
 
 #include "server/engine/dialect.h"
+#include "server/engine/dialects/ms_swift.h"
+#include "server/engine/dialects/nemo_rl.h"
 #include "server/engine/dialects/openrlhf.h"
 #include "server/engine/dialects/releases.h"
 #include "server/engine/dialects/skyrl.h"
@@ -19,6 +21,8 @@ constexpr Dialect kDialects[] = {
     {"openrlhf", kOpenrlhfReleases, TranslateOpenrlhf},
     {"slime", kSlimeReleases, TranslateSlime},
     {"miles", kMilesReleases, TranslateMiles},
+    {"nemo_rl", kNemoRlReleases, TranslateNemoRl},
+    {"ms_swift", kMsSwiftReleases, TranslateMsSwift},
     {"tinker", kTinkerReleases, TranslateTinker},
 };
 

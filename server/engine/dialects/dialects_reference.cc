@@ -84,6 +84,8 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 )";
   Fields systems;
   systems["miles"] = FieldsOf(kSlimeFields, kMilesFields);
+  systems["ms_swift"] = FieldsOf(kMsSwiftFields);
+  systems["nemo_rl"] = FieldsOf(kNemoRlFields);
   systems["slime"] = FieldsOf(kSlimeFields);
   systems["openrlhf"] =
       FieldsOf(kOpenrlhfFields, kOpenrlhfOldFields, kOpenrlhfNewFields);

@@ -179,6 +179,62 @@ inline constexpr std::string_view kSlimeFields[] = {
 // miles has these too.
 inline constexpr std::string_view kMilesFields[] = {"skip_actor_forward_only"};
 
+// ClippedPGLossFn's configuration, a field of NeMo RL's GRPO that filters
+// before it, and two facts of the call, global_valid_seqs and
+// global_valid_toks.
+inline constexpr std::string_view kNemoRlFields[] = {
+    "disable_ppo_ratio",
+    "force_on_policy_ratio",
+    "global_valid_seqs",
+    "global_valid_toks",
+    "kl_input_clamp_value",
+    "kl_output_clamp_value",
+    "positive_example_nll_weight",
+    "ratio_clip_c",
+    "ratio_clip_max",
+    "ratio_clip_min",
+    "reference_policy_kl_penalty",
+    "reference_policy_kl_type",
+    "seq_logprob_error_threshold",
+    "sequence_level_importance_ratios",
+    "token_level_loss",
+    "truncated_importance_sampling_ratio",
+    "truncated_importance_sampling_ratio_min",
+    "truncated_importance_sampling_type",
+    "use_cispo",
+    "use_importance_sampling_correction",
+    "use_kl_in_reward",
+    "use_on_policy_kl_approximation"};
+
+// GRPO's arguments in ms-swift with an effect on answers, those of refused
+// losses, and four facts of the call: backend, dp_size, num_items_in_batch and
+// num_microbatches.
+inline constexpr std::string_view kMsSwiftFields[] = {
+    "backend",
+    "beta",
+    "delta",
+    "dp_size",
+    "epsilon",
+    "epsilon_high",
+    "fipo_clip_high_only",
+    "fipo_clip_range",
+    "fipo_decay_rate",
+    "fipo_safety_threshold",
+    "gradient_accumulation_steps",
+    "importance_sampling_level",
+    "log_rollout_offpolicy_metrics",
+    "loss_type",
+    "max_completion_length",
+    "num_generations",
+    "num_items_in_batch",
+    "num_microbatches",
+    "off_policy_sequence_mask_delta",
+    "real_tau",
+    "rollout_importance_sampling_mode",
+    "rollout_importance_sampling_threshold",
+    "tau_neg",
+    "tau_pos"};
+
 // Arguments of Tinker's forward_backward, and fields of loss_fn_config.
 inline constexpr std::string_view kTinkerFields[] = {"loss_fn",
                                                      "loss_fn_config"};

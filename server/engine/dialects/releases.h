@@ -71,6 +71,10 @@ inline constexpr DatedRelease kSkyrlReleases[] = {
 // answers are of. Their numbers date nothing, so any is taken for this one.
 inline constexpr DatedRelease kSlimeReleases[] = {{{0, 0, 0}, ""}};
 inline constexpr DatedRelease kMilesReleases[] = {{{0, 0, 0}, ""}};
+// From git: @7ea279ab (0.6.0), likewise.
+inline constexpr DatedRelease kNemoRlReleases[] = {{{0, 0, 0}, ""}};
+// The wheel. Older ones have no gradient_accumulation_steps in the loss.
+inline constexpr DatedRelease kMsSwiftReleases[] = {{{4, 6, 0}, ""}};
 // A service.
 inline constexpr DatedRelease kTinkerReleases[] = {{{0, 0, 0}, ""}};
 

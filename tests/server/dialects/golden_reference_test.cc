@@ -111,7 +111,7 @@ std::map<std::string, int> CountMissing(const std::string& dialect) {
 }
 
 TEST(MissingMetricsTest, AreThoseOfTheList) {
-  for (const char* dialect : {"slime", "miles"}) {
+  for (const char* dialect : {"slime", "miles", "ms_swift", "nemo_rl"}) {
     const std::map<std::string, int> missing = CountMissing(dialect);
     for (const auto& [name, files] : missing) {
       const auto listed = MissingMetrics(dialect).find(name);
@@ -136,6 +136,10 @@ INSTANTIATE_TEST_SUITE_P(DatedVerl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("dated/verl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Miles, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("miles")), NameOf);
+INSTANTIATE_TEST_SUITE_P(MsSwift, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("ms_swift")), NameOf);
+INSTANTIATE_TEST_SUITE_P(NemoRl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,

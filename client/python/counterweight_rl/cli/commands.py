@@ -49,7 +49,8 @@ def counterweight(context: click.Context) -> None:
 @click.option("--method", "-m", help="Named method; see counterweight methods.")
 @click.option("--parameter", "-p", multiple=True, help="NAME=NUMBER of the method; repeatable.")
 @click.option(
-    "--dialect", help="System of --block: verl, trl, skyrl, openrlhf, slime, miles or tinker."
+    "--dialect",
+    help="System of --block: verl, trl, skyrl, openrlhf, slime, miles, nemo_rl, ms_swift, tinker.",
 )
 @click.option("--block", type=_FILE, help="YAML or JSON file with the block of --dialect.")
 @click.option("--release", help="Release of the dialect's system whose numbers are wanted.")
