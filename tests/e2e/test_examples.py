@@ -55,5 +55,8 @@ def test_the_index_has_each_example() -> None:
     assert all(path.exists() for path in linked)
     mains = [*PYTHON.glob("*.py"), *CLIENT.glob("go/examples/**/main.go")]
     mains += [*CLIENT.glob("go/cmd/*/example/*/main.go"), *CLIENT.glob("cpp/examples/*.cc")]
-    mains += [folder / "README.md" for folder in PYTHON.parent.iterdir() if folder != PYTHON]
+    mains += PYTHON.parent.glob("*.ipynb")
+    folders = (path for path in PYTHON.parent.iterdir() if path.is_dir() and path != PYTHON)
+    mains += [folder / "README.md" for folder in folders]
+    mains += [CLIENT.parent / "deploy" / name / "README.md" for name in ("ray", "slurm")]
     assert linked == set(mains)
