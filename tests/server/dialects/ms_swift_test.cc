@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/log_ratio.h"
+#include "server/engine/names.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
 
