@@ -6,6 +6,7 @@ import asyncio
 import logging
 import pathlib
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from batches import padded_batch
 from counterweight_rl import aio
 from counterweight_rl.distributed import Step
+from counterweight_rl.distributed.step_books import REPORT_SECONDS
 from prometheus_process import Prometheus
 from server_process import REPOSITORY, ServerProcess
 
@@ -79,6 +81,21 @@ def test_a_failed_report_stops_no_training(
         step.add(**DRIFT)
         step.skipped("two words")
     assert step.report is None
+    assert "step 1 was not reported" in caplog.text
+
+
+def test_a_server_that_is_away_is_waited_for_shortly(
+    start_server: Callable[..., ServerProcess], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    with cw.Client(server.address) as client:
+        step = Step(client, WIDE, run="away", number=1)
+        step.add(**DRIFT)
+        server.stop()
+        start = time.monotonic()
+        with step:
+            pass
+    assert time.monotonic() - start < 2 * REPORT_SECONDS
     assert "step 1 was not reported" in caplog.text
 
 

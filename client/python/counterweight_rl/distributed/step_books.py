@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from counterweight_rl.client import Client
     from counterweight_rl.step_report import StepReport
 
+REPORT_SECONDS = 5.0
+"""Longest wait for a server that does not answer: training goes on without its report."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -91,6 +94,7 @@ class StepBooks:
                 skipped_batches=self._skipped,
                 ratio_all_one=0 < self._num_ratios == self._num_ratios_of_one,
                 num_reports=self._ranks,
+                timeout=REPORT_SECONDS,
             )
         except CounterweightError as error:
             _log.warning("step %s was not reported: %s", self._labels["step"], error)
