@@ -50,7 +50,7 @@ class Correction {
   grpc::Status Encode(const kernels::CorrectResult& result);
   // True if the batch is to be examined for faults of its data.
   bool WantsExamination() const;
-  // Examines it, in place of which `batch` may have another mask.
+  // Examines `batch`: decoded(), or that with a copy of its mask.
   void Examine(const kernels::Batch& batch);
   // Metrics and drift of a success. After Encode.
   void Publish(const kernels::CorrectResult& result);

@@ -13,8 +13,8 @@ namespace counterweight::server {
 // Returns all violations, or the report.
 Result<StepReport> ReadStepReport(const v1::ReportStepRequest& request);
 
-// The sentence for a trainer whose step has this state; empty if it is USED or
-// not known.
+// The sentence that warns a trainer of this state of its step; empty for USED
+// and UNSPECIFIED.
 std::string_view WarningOf(v1::ReceiptState state);
 
 }  // namespace counterweight::server

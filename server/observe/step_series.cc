@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace counterweight::server {
+
 StepSeries::StepSeries(DriftMetrics* metrics, const prometheus::Labels& run)
     : metrics_(metrics),
       run_(run),

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/engine/receipt.h"
 #include "server/observe/metrics.h"

@@ -77,11 +77,35 @@ def test_an_exception_reports_what_was_done(client: cw.Client, server: ServerPro
 def test_a_failed_report_stops_no_training(
     client: cw.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Step(client, WIDE, run="refused", number=1) as step:
-        step.add(**DRIFT)
-        step.skipped("two words")
+    with Step(client, WIDE, run="refused", number=1, policy_version=-1) as step:
+        step.skipped("late")
     assert step.report is None
     assert "step 1 was not reported" in caplog.text
+
+
+def test_nothing_that_is_entered_is_ignored(client: cw.Client) -> None:
+    mask = DRIFT["response_mask"]
+    with Step(client, WIDE) as unlabelled:
+        for enter in (lambda: unlabelled.applied(None, mask), lambda: unlabelled.skipped("late")):
+            with pytest.raises(ValueError, match="needs a step with run and number"):
+                enter()
+    with Step(client, WIDE, run="entered", number=1) as step:
+        for reason, numbers, error in (
+            ("two words", {}, ValueError),
+            (7, {}, TypeError),
+            ("late", {"batches": -1}, ValueError),
+            ("late", {"tokens": 0.5}, TypeError),
+        ):
+            with pytest.raises(error):
+                step.skipped(reason, **numbers)
+        for i in range(8):
+            step.skipped(f"reason{i}")
+        with pytest.raises(ValueError, match="at most 8 reasons"):
+            step.skipped("one_more")
+    assert step.report is not None
+    for enter in (lambda: step.applied(None, mask), lambda: step.skipped("late")):
+        with pytest.raises(ValueError, match="after the step's report"):
+            enter()
 
 
 def test_a_server_that_is_away_is_waited_for_shortly(

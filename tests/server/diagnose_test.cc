@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 using Change = std::function<void(v1::DiagnoseRequest*)>;
 
-// SmallRequest(), whose bytes are a request of Diagnose too.
+// SmallRequest() as a request of Diagnose: both have the same bytes.
 v1::DiagnoseRequest Batch() {
   v1::DiagnoseRequest request;
   EXPECT_TRUE(request.ParseFromString(SmallRequest().SerializeAsString()));

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from counterweight_rl.arguments import int_list
+from counterweight_rl.arrays.interop import adopt, check_kinds, is_torch
 from counterweight_rl.errors import CounterweightError
 from counterweight_rl.local import library
 
@@ -94,13 +95,17 @@ def applied(
         TypeError: An argument is no numpy array or torch tensor.
         ValueError: The shapes differ.
     """
-    tensor = _torch_of(mask)
+    named = {"mask": mask, "weights": weights, "response_mask": response_mask}
+    arrays = {name: adopt(name, each) for name, each in named.items() if each is not None}
+    check_kinds(arrays, "mask")
+    for name, array in arrays.items():
+        _check(name, array, arrays["mask"])
+    mask, weights = arrays["mask"], arrays.get("weights")
+    response_mask = arrays.get("response_mask")
+    tensor = sys.modules["torch"] if is_torch(mask) else None
     lengths = None if sequence_lengths is None else int_list("sequence_lengths", sequence_lengths)
-    for name, array in (("weights", weights), ("response_mask", response_mask)):
-        if array is not None:
-            _check(name, array, mask)
     rows = _row_lengths(mask, lengths)
-    if tensor is not None and mask.device.type != "cpu":  # type: ignore[union-attr]
+    if tensor is not None and mask.device.type != "cpu":
         found = _on_device(tensor, weights, mask, rows)
     else:
         found = _on_host(_as_numpy(weights), _as_numpy(mask), rows)
@@ -130,22 +135,15 @@ def judge(issued: Receipt | None, used: Receipt | None) -> str | None:
     return "rounded" if is_rounded else "replaced"
 
 
-def _torch_of(array: Any) -> Any:
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(array, torch.Tensor) else None
-
-
 def _check(name: str, array: Any, mask: Any) -> None:
+    if not (is_torch(array) or isinstance(array, np.ndarray)):
+        raise TypeError(f"{name} must be a numpy array or a torch tensor")
     if tuple(array.shape) != tuple(mask.shape):
         shapes = f"{tuple(array.shape)} and {tuple(mask.shape)}"
         raise ValueError(f"{name} and mask must have the same shape, not {shapes}")
-    if (_torch_of(array) is None) != (_torch_of(mask) is None):
-        raise TypeError(f"{name} and mask must both be numpy arrays, or both torch tensors")
 
 
 def _row_lengths(mask: Any, lengths: list[int] | None) -> list[int]:
-    if not isinstance(mask, np.ndarray) and _torch_of(mask) is None:
-        raise TypeError(f"mask must be a numpy array or a torch tensor, not {type(mask).__name__}")
     if lengths is None:
         if mask.ndim != 2:
             raise ValueError(
@@ -162,8 +160,7 @@ def _row_lengths(mask: Any, lengths: list[int] | None) -> list[int]:
 
 
 def _as_numpy(array: Any) -> Any:
-    torch = _torch_of(array)
-    if torch is None:
+    if not is_torch(array):
         return array
     array = array.detach()
     return (array.float() if array.is_floating_point() else array).numpy()

@@ -13,7 +13,8 @@ from counterweight_rl.calls import Call, identified, labels_of
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.receipt import WARNINGS, Receipt, judge
 
-_COUNT = (0, 1 << 48)
+COUNT = (0, 1 << 48)
+"""Limits of every count of a report."""
 _REPORTS = (1, 65536)
 _STATE = "RECEIPT_STATE_"
 
@@ -60,7 +61,7 @@ def report_step(
                 policy_version=policy_version,
                 step=integer("step", step),
             ),
-            "tokens": integer("tokens", tokens, _COUNT),
+            "tokens": integer("tokens", tokens, COUNT),
             "num_reports": integer("num_reports", num_reports, _REPORTS),
         }
         for name, receipt in (("issued", issued), ("applied", applied)):
@@ -76,7 +77,7 @@ def report_step(
             message["ratio_all_one"] = True
         if skipped_batches:
             message["skipped_batches"] = {
-                text("skipped_batches", reason): integer(f"skipped_batches[{reason!r}]", n, _COUNT)
+                text("skipped_batches", reason): integer(f"skipped_batches[{reason!r}]", n, COUNT)
                 for reason, n in skipped_batches.items()
             }
         return Call("ReportStep", _read, timeout, request_id, message=message)

@@ -141,7 +141,9 @@ def test_every_alteration_shows(batch: tuple[Any, Any]) -> None:
     [
         ((np.ones((2, 3)), np.ones((3, 2))), ValueError, "weights and mask must have the same"),
         ((None, np.ones(3)), ValueError, "mask must be [B, T], or [N] with sequence_lengths"),
-        ((None, [[1]]), TypeError, "mask must be a numpy array or a torch tensor, not list"),
+        ((None, [[1]]), TypeError, "mask must be a numpy array or a torch tensor"),
+        ((None, np.ma.ones((1, 2))), TypeError, "mask is a numpy masked array"),
+        ((np.ma.ones((1, 2)), np.ones((1, 2))), TypeError, "weights is a numpy masked array"),
     ],
 )
 def test_what_is_no_batch_is_refused(arguments: Any, error: Any, text: str) -> None:

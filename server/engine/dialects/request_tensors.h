@@ -22,8 +22,8 @@ void RequireTensor(bool present, std::string_view name, std::string_view reason,
 // request without a pair gets kOldRollout and lacks its tensors.
 kernels::RatioSource DriftSource(const RequestFacts& facts);
 
-// Warns of log-probs that came, and that only the drift in the server's metrics
-// is made of: no number of this answer depends on them.
+// Warns of log-probs that change no number of this answer: the server computes
+// only its drift metrics from them.
 void WarnOfDriftAlone(bool is_sent, bool is_answered, std::string_view name,
                       std::vector<std::string>* warnings);
 

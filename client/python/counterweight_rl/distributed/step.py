@@ -168,7 +168,7 @@ class Step:
 
         Raises:
             TypeError: An argument is no numpy array or torch tensor.
-            ValueError: The shapes differ.
+            ValueError: The shapes differ, the step has no run and number, or it was reported.
         """
         self._books.apply(receipt.applied(weights, mask, sequence_lengths=sequence_lengths))
 
@@ -179,6 +179,11 @@ class Step:
             reason: Matches [A-Za-z0-9_.-]{1,64}, such as "no_rollout_log_probs".
             batches: How many.
             tokens: Their tokens with response_mask 1.
+
+        Raises:
+            TypeError: An argument is of a wrong type.
+            ValueError: One is out of its range, this is a ninth reason, the step has no run and
+                number, or it was reported.
         """
         self._books.skip(reason, batches, tokens)
 

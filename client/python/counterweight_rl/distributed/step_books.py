@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
+from counterweight_rl.arguments import integer, text
 from counterweight_rl.errors import CounterweightError
 from counterweight_rl.receipt import Receipt, applied
 from counterweight_rl.result import Result
+from counterweight_rl.step_report import COUNT
 
 if TYPE_CHECKING:
     from counterweight_rl.client import Client
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 5.0
 """Longest wait for a server that does not answer: training goes on without its report."""
 
+MOST_REASONS = 8
+"""Reasons of skipped batches that a report may have."""
+
+_REASON = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _log = logging.getLogger(__name__)
 
 
@@ -33,7 +40,8 @@ class StepBooks:
         self._tokens = 0
         self._skipped: collections.Counter[str] = collections.Counter()
         self._num_ratios = self._num_ratios_of_one = 0
-        self._is_reported = not {"run", "step"} <= labels.keys()
+        self._is_kept = {"run", "step"} <= labels.keys()
+        self._is_reported = not self._is_kept
 
     def issue(self, result: Result[Any], micro: dict[str, Any]) -> None:
         """Enters the weights and the mask of an answer."""
@@ -59,13 +67,36 @@ class StepBooks:
         self._issued_last = _sum(self._issued_last, receipt)
 
     def apply(self, receipt: Receipt) -> None:
-        """Enters the weights and the mask that a loss used."""
+        """Enters the weights and the mask that a loss used.
+
+        Raises:
+            ValueError: The step reports nothing, or has reported.
+        """
+        self._check_open("applied()")
         self._applied = _sum(self._applied, receipt)
 
     def skip(self, reason: str, batches: int, tokens: int) -> None:
-        """Enters batches that were trained without a correction."""
+        """Enters batches that were trained without a correction.
+
+        Raises:
+            TypeError: An argument is of a wrong type.
+            ValueError: One is out of its range, or as ``apply``.
+        """
+        self._check_open("skipped()")
+        if not _REASON.fullmatch(text("reason", reason)):
+            raise ValueError(f"reason must match {_REASON.pattern}; got {reason!r}")
+        integer("batches", batches, COUNT)
+        integer("tokens", tokens, COUNT)
+        if reason not in self._skipped and len(self._skipped) == MOST_REASONS:
+            raise ValueError(f"a step has at most {MOST_REASONS} reasons; {reason!r} is one more")
         self._skipped[reason] += batches
         self._tokens += tokens
+
+    def _check_open(self, function: str) -> None:
+        if not self._is_kept:
+            raise ValueError(f"{function} needs a step with run and number, which is reported")
+        if self._is_reported:
+            raise ValueError(f"{function} comes after the step's report")
 
     def see_ratios(self, result: Result[Any]) -> None:
         """Enters whether the ratios of a loss were all 1, where its metrics say so."""
