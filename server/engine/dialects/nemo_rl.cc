@@ -19,8 +19,8 @@ using kernels::RatioSource;
 
 constexpr std::string_view kNemoRlFilter = "seq_logprob_error_threshold";
 
-// A threshold drops sequences, which shrinks every denominator; null drops none,
-// and NeMo-RL then reports the filter's metrics only.
+// A threshold drops sequences, which shrinks every denominator; null drops
+// none, and NeMo-RL then reports the filter's metrics only.
 void RefuseFilter(const BlockReader& reader) {
   if (reader.IsNull(kNemoRlFilter)) return;
   reader.Violate(kNemoRlFilter,
