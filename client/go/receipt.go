@@ -113,7 +113,8 @@ type StepReport struct {
 	// RatioAllOne: every ratio of current to old log-probs was exactly 1.
 	RatioAllOne bool
 	// NumReports are the reports that the step has, of all processes that receive or apply
-	// weights. 0: 1.
+	// weights. All go to one server: spread over several, the step counts as incomplete on each.
+	// 0: 1.
 	NumReports int64
 	// RequestID identifies the report; one that was counted before counts no more. Empty: the
 	// client makes one.

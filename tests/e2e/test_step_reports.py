@@ -118,7 +118,7 @@ def test_a_frozen_server_is_waited_for_shortly(
     with cw.Client(server.address) as client:
         step = Step(client, WIDE, run="frozen", number=1)
         step.add(**DRIFT)
-        server.process.send_signal(signal.SIGSTOP)
+        server.freeze()
         try:
             start = time.monotonic()
             with step:

@@ -1954,8 +1954,9 @@ type ReportStepRequest struct {
 	// Every ratio of current to old log-probs was exactly 1 in this process.
 	RatioAllOne bool `protobuf:"varint,7,opt,name=ratio_all_one,json=ratioAllOne,proto3" json:"ratio_all_one,omitempty"`
 	// Reports that the step has: of all processes that receive or apply weights.
-	// The last of them is answered with the step's state. Absent: 1. At most
-	// 65536.
+	// The last of them is answered with the step's state. All go to one server:
+	// spread over several, the step counts as incomplete on each. Absent: 1. At
+	// most 65536.
 	NumReports    *int64 `protobuf:"varint,8,opt,name=num_reports,json=numReports,proto3,oneof" json:"num_reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

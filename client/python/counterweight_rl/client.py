@@ -445,7 +445,8 @@ class Client(OneProcess):
                 {"no_rollout_log_probs": 1}.
             ratio_all_one: Every ratio of current to old log-probs was exactly 1.
             num_reports: Reports that the step has, of all processes that receive or apply weights;
-                the last of them is answered with the state.
+                the last of them is answered with the state. All go to one server: spread over
+                several, the step counts as incomplete on each.
             replica: As ``run``.
             policy_version: As ``run``.
             request_id: Identifier of this report; one that was counted before counts no more. None:
