@@ -17,6 +17,7 @@ modules that need torch: ``counterweight_rl.torch`` makes the policy loss an aut
 """
 
 from counterweight_rl._version import __version__
+from counterweight_rl.applied_receipt import applied
 from counterweight_rl.arrays.version_spans import spans_of
 from counterweight_rl.choices import (
     Aggregation,
@@ -66,7 +67,7 @@ from counterweight_rl.info import (
     ServerInfo,
 )
 from counterweight_rl.partial_sums import PartialSums
-from counterweight_rl.receipt import Receipt, applied
+from counterweight_rl.receipt import Receipt
 from counterweight_rl.recording.settings import Record
 from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
 from counterweight_rl.step_report import StepReport

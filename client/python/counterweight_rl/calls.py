@@ -36,10 +36,10 @@ from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.result import Result
+from counterweight_rl.settings import read_timeout
 from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.suggestions import did_you_mean
 from counterweight_rl.translation import Sent
-from counterweight_rl.transport.settings import read_timeout
 
 if TYPE_CHECKING:
     import grpc

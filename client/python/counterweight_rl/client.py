@@ -24,6 +24,7 @@ from counterweight_rl.receipt import Receipt
 from counterweight_rl.recording.recorder import open_recorder
 from counterweight_rl.recording.settings import Record
 from counterweight_rl.result import Result
+from counterweight_rl.settings import read_count, read_timeout
 from counterweight_rl.shared_memory.shared_arrays import Use, empty
 from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
@@ -34,7 +35,6 @@ from counterweight_rl.transport.fallback import OnUnavailable
 from counterweight_rl.transport.publisher import open_publisher, refuse_publish
 from counterweight_rl.transport.retry import DEFAULT, RetryPolicy
 from counterweight_rl.transport.router import DEFAULT_CHUNK_BYTES, Transport
-from counterweight_rl.transport.settings import read_count, read_timeout
 from counterweight_rl.transport.target import read_server
 
 if TYPE_CHECKING:

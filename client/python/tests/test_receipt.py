@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterweight_rl import Receipt, applied, receipt
+from counterweight_rl import Receipt, applied, applied_receipt, receipt
 
 MODULUS = 1 << 64
 
@@ -47,7 +47,7 @@ def batch() -> tuple[Any, Any]:
 
 def by_numpy(weights: Any, mask: Any, lengths: list[int]) -> Receipt:
     flat = None if weights is None else weights.reshape(-1)
-    return receipt._by_numpy(flat, mask.reshape(-1), lengths)
+    return applied_receipt._by_numpy(flat, mask.reshape(-1), lengths)
 
 
 def test_a_known_answer() -> None:
@@ -164,8 +164,8 @@ def test_torch_tensors_agree_on_host_and_device(batch: tuple[Any, Any]) -> None:
     tensors = torch.tensor(weights), torch.tensor(mask)
     assert applied(*tensors) == whole
     # The code for tensors of any other device, on this one.
-    assert receipt._on_device(torch, *tensors, [40] * 32) == whole
-    assert receipt._on_device(torch, None, tensors[1], [40] * 32) == applied(None, mask)
+    assert applied_receipt._on_device(torch, *tensors, [40] * 32) == whole
+    assert applied_receipt._on_device(torch, None, tensors[1], [40] * 32) == applied(None, mask)
     rounded = applied(tensors[0].bfloat16(), tensors[1])
     assert receipt.judge(whole, rounded) == "rounded"
 

@@ -19,7 +19,7 @@ from sample import BATCH, answer, correct
 import counterweight_rl as cw
 from counterweight_rl import aio, compat
 from counterweight_rl.compat import _service
-from counterweight_rl.transport.settings import read_count, read_seconds, read_timeout
+from counterweight_rl.settings import read_count, read_seconds, read_timeout
 
 WRONG_NUMBERS = [0, 0.0, -1, -math.inf, math.nan, -(10**400), np.float32("nan"), np.int64(0)]
 WRONG_TYPES: list[Any] = [True, "5", b"5", [5], np.bool_(True), Decimal(5), object(), 1j]

@@ -12,8 +12,8 @@ from click.core import ParameterSource
 from counterweight_rl.cli.problems import InputError
 from counterweight_rl.client import Client
 from counterweight_rl.local.target import read_target
+from counterweight_rl.settings import read_seconds
 from counterweight_rl.transport.channel import TlsConfig
-from counterweight_rl.transport.settings import read_seconds
 from counterweight_rl.transport.target import read_server
 
 _VARIABLE = "COUNTERWEIGHT_TARGET"

@@ -11,9 +11,9 @@ from typing import Any, cast, get_args
 from counterweight_rl.choices import NonFinitePolicy
 from counterweight_rl.client import Client
 from counterweight_rl.local.target import read_target
+from counterweight_rl.settings import read_seconds
 from counterweight_rl.transport.fallback import OnUnavailable
 from counterweight_rl.transport.retry import RetryPolicy
-from counterweight_rl.transport.settings import read_seconds
 from counterweight_rl.transport.target import read_server
 
 VARIABLE_PREFIX = "COUNTERWEIGHT_"

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from counterweight_rl import calls, receipt
+from counterweight_rl import calls
+from counterweight_rl.applied_receipt import applied
 from counterweight_rl.config import Dialect, GlobalCounts, Method
 from counterweight_rl.distributed.fingerprint import fingerprint
 from counterweight_rl.distributed.reduction import MOST_VECTORS, Group, add
@@ -170,7 +171,7 @@ class Step:
             TypeError: An argument is no numpy array or torch tensor.
             ValueError: The shapes differ, the step has no run and number, or it was reported.
         """
-        self._books.apply(receipt.applied(weights, mask, sequence_lengths=sequence_lengths))
+        self._books.apply(applied(weights, mask, sequence_lengths=sequence_lengths))
 
     def skipped(self, reason: str, *, batches: int = 1, tokens: int = 0) -> None:
         """Enters batches that are trained without a correction.

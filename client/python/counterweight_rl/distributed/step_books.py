@@ -7,9 +7,10 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
+from counterweight_rl.applied_receipt import applied
 from counterweight_rl.arguments import integer, text
 from counterweight_rl.errors import CounterweightError
-from counterweight_rl.receipt import Receipt, applied
+from counterweight_rl.receipt import Receipt
 from counterweight_rl.result import Result
 from counterweight_rl.step_report import COUNT
 

@@ -8,7 +8,7 @@ import pathlib
 from dataclasses import dataclass
 
 from counterweight_rl.arguments import integer
-from counterweight_rl.transport.settings import read_seconds
+from counterweight_rl.settings import read_seconds
 
 _BYTES = (1, (1 << 63) - 1)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from counterweight_rl.errors import CounterweightError, OverloadedError, UnavailableError
+from counterweight_rl.settings import read_count, read_seconds
 from counterweight_rl.status import StatusCode
-from counterweight_rl.transport.settings import read_count, read_seconds
 
 _FIRST_PAUSE_SECONDS = 0.1  # if the server names none
 _MOST_DOUBLINGS = 64  # more doublings than any pause needs; 2**1024 is no float

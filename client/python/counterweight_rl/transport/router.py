@@ -10,12 +10,12 @@ from typing import Literal, get_args
 from counterweight_rl._version import __version__
 from counterweight_rl.errors import CounterweightError, UnavailableError
 from counterweight_rl.info import Limits, ServerInfo
+from counterweight_rl.settings import read_count
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.region import SUPPORTED
 from counterweight_rl.shared_memory.registry import UnusableError
 from counterweight_rl.status import StatusCode
 from counterweight_rl.suggestions import did_you_mean
-from counterweight_rl.transport.settings import read_count
 from counterweight_rl.transport.target import Target
 
 Transport = Literal["auto", "unary", "stream", "shared_memory"]
