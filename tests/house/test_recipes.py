@@ -50,6 +50,7 @@ ADDITIONS = {
         ),
         clients=True,
     ),
+    "option": Addition(("Add an option",), ("codec_test",), clients=True),
     "rpc": Addition(("Add an RPC",), ("server_test", "client_cpp_test"), clients=True),
     "statistic": Addition(
         ("Add a statistic",), ("kernels_test", "kernels_columns_test", "codec_test")
