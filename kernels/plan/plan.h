@@ -119,6 +119,9 @@ struct Plan {
   // True if the walk of the loss reads the mask and the advantages alone, see
   // RowRatioLoss.
   bool row_ratio_alone;
+  // True if weights by token of the drift's ratio are all that is wanted, see
+  // WeightsAlone.
+  bool weights_alone;
   int32_t token_columns;
   int32_t token_extrema;
   int32_t row_columns;

@@ -260,6 +260,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
       needs_row && plan.in_order_passes == 1 && !needs_row_first;
   plan.needs = NeedsOf(plan);
   plan.row_ratio_alone = RowRatioAlone(plan);
+  plan.weights_alone = plan.needs == (kNeedTokens | kNeedTokenWeights);
   plan.token_columns = kColumnRules + kNumRuleColumns * spec.num_rules;
   plan.token_extrema = kExtremumRules + spec.num_rules;
   plan.row_columns = kRowRules + kNumRowRuleColumns * spec.num_rules;

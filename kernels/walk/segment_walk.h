@@ -11,6 +11,9 @@
 #include "kernels/walk/rule_phase.h"
 #include "kernels/walk/staleness_walk.h"
 #include "kernels/walk/weight_phase.h"
+#ifndef COUNTERWEIGHT_ONE_LANE
+#include "kernels/walk/weights_alone.h"
+#endif
 
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
@@ -91,6 +94,14 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
   const bool explains =
       kOutput && Lanes::may(kNeedReasons) &&
       (outputs.token_reasons != nullptr || outputs.sequence_reasons != nullptr);
+#ifndef COUNTERWEIGHT_ONE_LANE
+  if constexpr (kStats && kOutput && kWidth == kLanes) {
+    if (plan.weights_alone && !explains && task.staleness == nullptr &&
+        WeightsAlone::run(plan, batch, outputs, s, acc)) {
+      return;
+    }
+  }
+#endif
   if (explains) {
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       s.reasons.at[k][i] = Lanes::reasons_ahead(s, k);

@@ -27,8 +27,10 @@ constexpr double kSecondsOfRepetition = 0.05;
 constexpr int64_t kTokens = 1'000'000;
 constexpr int32_t kVersions = 12;
 
-// The loss that is measured without metrics too.
-const std::string kLossWithoutMetrics = "token_tis_ppo_clip";
+// True if the method is measured without metrics too.
+bool IsMeasuredWithoutMetrics(const std::string& name) {
+  return name == "token_tis" || name == "token_tis_ppo_clip";
+}
 
 struct Subject {
   std::string name;
@@ -60,9 +62,9 @@ std::vector<Subject> Subjects() {
         "token_tis_ppo_clip", "sapo", "gspo"}) {
     std::vector<ParameterViolation> violations;
     subjects.push_back({name, MakeSpec(*FindMethod(name), {}, &violations)});
-    if (name != kLossWithoutMetrics) continue;
+    if (!IsMeasuredWithoutMetrics(name)) continue;
     subjects.push_back(
-        {kLossWithoutMetrics + ", no metrics", subjects.back().spec});
+        {std::string(name) + ", no metrics", subjects.back().spec});
     subjects.back().spec.metrics = false;
   }
   return subjects;

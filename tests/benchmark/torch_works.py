@@ -168,6 +168,7 @@ def without_metrics(answer: Callable[..., Answer]) -> Callable[..., Answer]:
 WORKS = (
     Work("none", "verl", DECOUPLED, none),
     Work("token_tis", "verl", DECOUPLED, token_tis),
+    Work("token_tis, no metrics", None, DECOUPLED, without_metrics(token_tis)),
     Work("token_tis+3_rules", "verl", DECOUPLED, three_rules),
     Work("token_tis+3_rules, no metrics", None, DECOUPLED, without_metrics(three_rules)),
     Work("reinforce_pro", "verl", DECOUPLED, reinforce_pro),
