@@ -1,3 +1,22 @@
+// The steps of a Correct, with their sources:
+//
+//   1. call/unary_call, call/arrivals: the message arrives.
+//   2. call/admission_wait, call/admission: it waits for room, or is refused.
+//   3. call/executor: it waits for a worker (stage queue).
+//   4. call/payload, engine/request_scan: bytes become a CorrectRequest.
+//   5. engine/codec, engine/dialects: a spec and views of the batch, or all
+//      violations (stage decode).
+//   6. engine/correction_run, kernels/corrector: tensors of the response, or
+//      shared memory (stage compute).
+//   7. engine/codec, call/payload: metrics and rules become bytes (stage
+//      encode).
+//   8. call/correction, observe/drift_series: drift is published once per
+//      request_id, unless the deadline passed or the client left.
+//   9. call/call: counters and one log line; the place is free.
+//
+// CorrectStream has steps 2 and 5 for its header, and then computes rows while
+// chunks arrive (stage receive). Publish and ReportStep have steps 1, 8 and 9;
+// Diagnose has all but 8.
 #include "server/call/correction_service.h"
 
 #include <iterator>

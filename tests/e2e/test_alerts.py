@@ -14,7 +14,7 @@ pytestmark = pytest.mark.server_only
 
 FOLDER = REPOSITORY / "deploy/prometheus"
 RUNBOOKS = REPOSITORY / "deploy/runbooks"
-HEADINGS = ["## Symptom", "## What it means for the run", "## What to do"]
+HEADINGS = ["## Symptom", "## Effect", "## Remedy"]
 # An alert of rules.yml: its name, and the text up to the next one.
 ALERT = re.compile(r"- alert: (\w+)\n(.*?)(?=\n +- alert:|\n  - name:|\Z)", re.S)
 

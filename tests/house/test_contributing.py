@@ -22,6 +22,7 @@ def test_there_is_a_recipe_for_each_extension() -> None:
         "a preset",
         "a dialect",
         "a metric",
+        "an option",
         "an RPC",
         "a client",
     )

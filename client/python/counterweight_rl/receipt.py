@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MODULUS = 1 << 64
-"""Of sums of fingerprints."""
+"""Sums of fingerprints are taken modulo this."""
 WARNINGS = {
     "unused": (
         "the loss did not use the weights and the mask of this step: its weights were all 1, or "
