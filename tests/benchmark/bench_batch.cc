@@ -1,6 +1,7 @@
 #include "tests/benchmark/bench_batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "kernels/corrector.h"
@@ -30,14 +31,18 @@ const Samples& OnePeriod() {
       samples->tensors[static_cast<size_t>(role)].push_back(
           static_cast<float>(value));
     };
+    // No log-prob is above 0, which would take a pass of its own.
+    const auto near = [&](double log_prob) {
+      return -std::abs(log_prob + kSpread * normal(engine));
+    };
     for (int64_t i = 0; i < kValuePeriod; ++i) {
       const double rollout = -surprise(engine);
-      const double old = rollout + kSpread * normal(engine);
+      const double old = near(rollout);
       add(InputRole::kRollout, rollout);
       add(InputRole::kOld, old);
-      add(InputRole::kCurrent, old + kSpread * normal(engine));
+      add(InputRole::kCurrent, near(old));
       add(InputRole::kAdvantages, normal(engine));
-      add(InputRole::kRef, old + kSpread * normal(engine));
+      add(InputRole::kRef, near(old));
       samples->mask.push_back(counts(engine) ? 1 : 0);
     }
     return samples;

@@ -83,7 +83,7 @@ def random_batch(sequences: int, length: int) -> Json:
     noise = np.float32(0.1) * generator.standard_normal(shape, np.float32)
     return {
         "rollout_log_probs": rollout,
-        "old_log_probs": rollout + noise,
+        "old_log_probs": -np.abs(rollout + noise),
         "response_mask": (generator.random(shape, np.float32) < 0.9).astype(np.uint8),
     }
 

@@ -31,11 +31,11 @@ def micro_batch(rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
     shape = (rows, length)
     rollout = -random.exponential(size=shape).astype(np.float32)
-    old = rollout + (0.1 * random.normal(size=shape)).astype(np.float32)
+    old = -np.abs(rollout + 0.1 * random.normal(size=shape)).astype(np.float32)
     return {
         "rollout_log_probs": rollout,
         "old_log_probs": old,
-        "current_log_probs": old + (0.1 * random.normal(size=shape)).astype(np.float32),
+        "current_log_probs": -np.abs(old + 0.1 * random.normal(size=shape)).astype(np.float32),
         "advantages": random.normal(size=shape).astype(np.float32),
         "response_mask": np.ones(shape, bool),
     }
