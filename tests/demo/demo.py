@@ -26,6 +26,7 @@ try:
     from report import Outcome, Trial, drift_table, dropped_table, outcome
     from rollouts import Step, read_steps
     from server_process import ServerProcess
+    from three_runs import RUNS, runs_table, sentences_of, train_as
 except ModuleNotFoundError as error:
     sys.exit(
         f"demo: Python has no module {error.name}; `make demo` installs all, and .venv/bin/python has it"
@@ -112,6 +113,19 @@ def audit_record(record: pathlib.Path) -> None:
     print(flush=True)
 
 
+def show_three_runs(server: ServerProcess, steps: list[Step]) -> None:
+    with cw.Client(server.address) as client:
+        seen = [train_as(client, each, steps) for each in RUNS]
+    print(
+        "\nThree runs over these steps: a healthy one, one whose labels are shifted, one\n"
+        "whose loss forgets the weights. Each reports what its loss used:\n"
+    )
+    print(runs_table(seen, len(steps)))
+    for line in sentences_of(seen):
+        print(f"\n{line}")
+    print()
+
+
 def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     steps = read_steps()
     record = picture.parent / "record"
@@ -149,7 +163,7 @@ def run(server: ServerProcess, picture: pathlib.Path, *, stay: bool) -> None:
     )
     for line in shown_lines(server.scrape(), shown):
         print(f"  {line}")
-    print()
+    show_three_runs(server, steps)
     say("drawing")
     chart.draw(picture, steps, TRIALS, outcomes)
     say(f"the picture is {relative(picture)}")

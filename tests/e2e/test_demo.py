@@ -110,6 +110,23 @@ def test_five_lines_of_prometheus_are_those_of_the_last_step(printed: str) -> No
     assert 100 * (1 - kept) == pytest.approx(dropped, abs=0.06)
 
 
+def test_a_fault_and_a_missing_correction_are_named_and_a_healthy_run_is_not(printed: str) -> None:
+    shown = printed.split("Three runs over these steps", 1)[1].split("demo: drawing", 1)[0]
+    table = {
+        name: re.split(r"\s{2,}", rest.strip())
+        for name, rest in re.findall(r"^  (demo-(?:healthy|late|uncorrected))  (.*)$", shown, re.M)
+    }
+    assert table == {
+        "demo-healthy": ["used 9 of 9", "nothing"],
+        "demo-late": ["used 9 of 9", "shifted 9 of 9"],
+        "demo-uncorrected": ["unused 9 of 9", "nothing"],
+    }
+    words = " ".join(shown.split())
+    assert "demo-late, step_08: rollout_log_probs lies one token early: 0.6316 nats" in words
+    assert "demo-uncorrected, step_08: the loss did not use the weights" in words
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_it_ends_with_an_audit_of_its_record(printed: str) -> None:
     audited = printed.split("record: 1 file, 1 row group, 1,440 sequences, 63,511 tokens", 1)[1]
     by_step = audited.split("Drift by step", 1)[1].split("What methods", 1)[0]
