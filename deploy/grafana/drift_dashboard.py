@@ -127,14 +127,20 @@ DRIFT = Row(
             ],
         ),
         Panel(
-            "k3 as a multiple of the calm level",
+            "Eight steps as a multiple of the calm level",
             "The calm level is the lowest tenth of the run's last day, which the rules in "
-            "deploy/prometheus record. The alerts look at these numbers: one server of many hardly moves the mean.",
+            "deploy/prometheus record. Their alerts begin at 3 for k3, at 2 for what weights cost of the sample "
+            "(one minus the effective sample size), and at 5 for one server, which hardly moves the mean.",
             [
                 Query(
-                    'avg by (run) (run:counterweight_drift_k3_nats:avg{job=~"$job",run=~"$run"} '
+                    'avg by (run) (run:counterweight_drift_k3_nats:eight_steps{job=~"$job",run=~"$run"} '
                     '/ run:counterweight_drift_k3_nats:calm1d{job=~"$job",run=~"$run"})',
-                    "{{run}}",
+                    "{{run}}, k3",
+                ),
+                Query(
+                    'avg by (run) (run:counterweight_drift_sample_size_loss:eight_steps{job=~"$job",run=~"$run"} '
+                    '/ run:counterweight_drift_sample_size_loss:calm1d{job=~"$job",run=~"$run"})',
+                    "{{run}}, sample",
                 ),
                 Query(
                     'max by (run) (instance_run:counterweight_drift_k3_nats:avg{job=~"$job",run=~"$run"} '

@@ -62,6 +62,9 @@ void DriftSeries::Publish(const DriftReport& report) {
   run.last_published = ++num_published_;
   run.last_batch = now_();
   run.series.Count(*report.batch);
+  run.recent.Add(
+      report.part != nullptr ? std::optional(report.part->step) : std::nullopt,
+      *report.batch, run.last_batch);
   run.doctor.CountBatch();
   Show(report, &run);
 }
@@ -115,7 +118,10 @@ void DriftSeries::HideOldGauges() {
       std::chrono::duration_cast<Clock::duration>(limits_.gauge_window);
   const std::lock_guard<std::mutex> lock(mutex_);
   const Clock::time_point oldest = now_() - window;
-  for (auto& [name, run] : runs_) run.series.HideGaugesBefore(oldest);
+  for (auto& [name, run] : runs_) {
+    run.series.HideGaugesBefore(oldest);
+    run.recent.HideGaugesBefore(oldest);
+  }
 }
 
 std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {

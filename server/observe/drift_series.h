@@ -21,6 +21,7 @@
 #include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
+#include "server/observe/recent_steps.h"
 #include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
 #include "server/observe/run_steps.h"
@@ -99,6 +100,7 @@ class DriftSeries {
         : client(owner),
           series(metrics, name),
           ring(static_cast<size_t>(last_batches)),
+          recent(metrics, {{"run", name}}),
           doctor(metrics, {{"run", name}}),
           step_series(metrics, {{"run", name}}) {}
 
@@ -107,6 +109,7 @@ class DriftSeries {
     RunSeries series;
     RunRing ring;
     RunSteps steps;
+    RecentSteps recent;
     DoctorSeries doctor;
     StepLedger ledger;
     StepSeries step_series;

@@ -185,6 +185,19 @@ struct RunSum {
   bool is_count = false;
 };
 
+inline double TokenCount(const PublishedSums& sums) {
+  return static_cast<double>(sums.tokens);
+}
+inline double K3Sum(const PublishedSums& sums) {
+  return BoundedK3(sums.drift.k3, sums.drift.histogram);
+}
+inline double WeightSum(const PublishedSums& sums) {
+  return Finite(sums.weight.weight);
+}
+inline double WeightSquaredSum(const PublishedSums& sums) {
+  return Finite(sums.weight.weight_squared);
+}
+
 inline constexpr RunSum kRunSums[] = {
     {CounterRow("counterweight_drift_log_ratio_positive_nats_total",
                 "Sum of the log ratios of this run's tokens, over the batches "
@@ -204,9 +217,7 @@ inline constexpr RunSum kRunSums[] = {
                 "Sum of exp(l) - 1 - l over this run's tokens, where l is the "
                 "log ratio.",
                 "run"),
-     [](const PublishedSums& sums) {
-       return BoundedK3(sums.drift.k3, sums.drift.histogram);
-     }},
+     K3Sum},
     {CounterRow("counterweight_drift_ratio_squared_sum_total",
                 "Sum of exp(2 l) over this run's tokens, where l is the log "
                 "ratio.",
@@ -235,19 +246,14 @@ inline constexpr RunSum kRunSums[] = {
     {CounterRow("counterweight_drift_weighted_tokens_total",
                 "Tokens of this run's batches that have importance weights.",
                 "run"),
-     [](const PublishedSums& sums) { return static_cast<double>(sums.tokens); },
-     Needs::kWeight, true},
+     TokenCount, Needs::kWeight, true},
     {CounterRow("counterweight_drift_weight_sum_total",
                 "Sum of the importance weights of this run's tokens.", "run"),
-     [](const PublishedSums& sums) { return Finite(sums.weight.weight); },
-     Needs::kWeight},
+     WeightSum, Needs::kWeight},
     {CounterRow("counterweight_drift_weight_squared_sum_total",
                 "Sum of the squared importance weights of this run's tokens.",
                 "run"),
-     [](const PublishedSums& sums) {
-       return Finite(sums.weight.weight_squared);
-     },
-     Needs::kWeight},
+     WeightSquaredSum, Needs::kWeight},
     {CounterRow("counterweight_drift_kept_weight_sum_total",
                 "Sum of the importance weights of this run's tokens that no "
                 "rule dropped or zeroed.",
@@ -367,6 +373,40 @@ inline constexpr RunSum kRunSums[] = {
                 "run"),
      [](const PublishedSums& sums) { return -Finite(sums.loss.kl); },
      Needs::kKlPenalty},
+};
+
+// A gauge of a sum over a run's newest eight steps, see recent_steps.h.
+struct RecentSum {
+  MetricRow row;
+  double (*of)(const PublishedSums& sums);
+  Needs needs = Needs::kTokens;
+};
+
+inline constexpr RecentSum kRecentSums[] = {
+    {GaugeRow("counterweight_drift_eight_steps_tokens",
+              "Tokens that count, of this run's newest eight steps; a batch "
+              "without a step is one by itself.",
+              "run"),
+     TokenCount},
+    {GaugeRow("counterweight_drift_eight_steps_k3_sum_nats",
+              "Sum of exp(l) - 1 - l over the tokens of the newest eight "
+              "steps, where l is the log ratio.",
+              "run"),
+     K3Sum},
+    {GaugeRow("counterweight_drift_eight_steps_weighted_tokens",
+              "Tokens of the batches with importance weights, of the newest "
+              "eight steps.",
+              "run"),
+     TokenCount, Needs::kWeight},
+    {GaugeRow("counterweight_drift_eight_steps_weight_sum",
+              "Sum of the importance weights over the newest eight steps.",
+              "run"),
+     WeightSum, Needs::kWeight},
+    {GaugeRow("counterweight_drift_eight_steps_weight_squared_sum",
+              "Sum of the squared importance weights over the newest eight "
+              "steps.",
+              "run"),
+     WeightSquaredSum, Needs::kWeight},
 };
 
 struct DriftGauge {

@@ -264,6 +264,9 @@ DriftMetrics::DriftMetrics(Registry* registry)
   for (const DriftGauge& each : kDriftGauges) {
     run_gauges.push_back(&Gauges(registry, each.row));
   }
+  for (const RecentSum& each : kRecentSums) {
+    run_recent_sums.push_back(&Gauges(registry, each.row));
+  }
 }
 
 std::shared_ptr<prometheus::Collectable> MakeProcessMetrics() {

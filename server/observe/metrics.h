@@ -69,9 +69,10 @@ struct DriftMetrics {
   Gauge& runs;
 
   // Counters by run; those of dropped tokens also by rule.
-  std::vector<Family<Counter>*> run_counters;  // parallel to kRunCounters
-  std::vector<Family<Counter>*> run_sums;      // parallel to kRunSums
-  std::vector<Family<Gauge>*> run_gauges;      // parallel to kDriftGauges
+  std::vector<Family<Counter>*> run_counters;   // parallel to kRunCounters
+  std::vector<Family<Counter>*> run_sums;       // parallel to kRunSums
+  std::vector<Family<Gauge>*> run_gauges;       // parallel to kDriftGauges
+  std::vector<Family<Gauge>*> run_recent_sums;  // parallel to kRecentSums
   Family<Counter>& run_dropped_tokens;
   Family<Counter>& run_dropped_sequences;
   Family<Histogram>& run_token_log_ratio;

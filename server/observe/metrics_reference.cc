@@ -66,7 +66,7 @@ void PrintPage() {
   PrintSection("Drift over all runs, each request_id once", kCorrectedCounters,
                kCorrectedTable);
   PrintSection("Drift by run, each request_id once", kDriftGauges, kRunCounters,
-               kRunSums, kRunTable);
+               kRunSums, kRecentSums, kRunTable);
   PrintSection("Faults of data, by kernels/doctor/FINDINGS.md", kDoctorTable);
   PrintSection("Optimizer steps that trainers report, each report once",
                kStepTable);

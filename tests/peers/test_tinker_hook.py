@@ -132,7 +132,7 @@ def test_several_targets_for_a_position() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("tokn_tis", "Did you mean 'token_tis'"),
+        ("tokn_tis", "did you mean 'token_tis'"),
         ({"dialect": "verl", "rollout_is": "token"}, "must be a preset"),
         (3, "^method must be a preset's name or a mapping"),
     ],

@@ -1,0 +1,49 @@
+// Sums over a run's newest eight steps, which alerts compare with the run's
+// calm level: single batches vary too much for two or three times that.
+#ifndef COUNTERWEIGHT_SERVER_OBSERVE_RECENT_STEPS_H_
+#define COUNTERWEIGHT_SERVER_OBSERVE_RECENT_STEPS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <optional>
+
+#include "server/observe/drift_table.h"
+#include "server/observe/metrics.h"
+#include "server/observe/series.h"
+
+namespace counterweight::server {
+
+// Not thread-safe.
+class RecentSteps {
+ public:
+  static constexpr size_t kSteps = 8;
+
+  // `metrics` must outlive this.
+  RecentSteps(DriftMetrics* metrics, const prometheus::Labels& labels);
+
+  // Adds a batch to its step; one without a step is a step by itself, and one
+  // without tokens is none. Gauges show the sums once there are kSteps.
+  void Add(std::optional<int64_t> step, const PublishedBatch& batch,
+           TimedGauge::Time now);
+  // Hides the gauges with a last value from before `oldest`.
+  void HideGaugesBefore(TimedGauge::Time oldest);
+
+ private:
+  using Sums = std::array<double, std::size(kRecentSums)>;
+  struct Step {
+    std::optional<int64_t> step;
+    Sums sums{};
+  };
+
+  Step& FindOrAdd(std::optional<int64_t> step);
+
+  std::deque<Step> steps_;         // oldest first by their first batch
+  std::deque<TimedGauge> gauges_;  // parallel to kRecentSums
+};
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_OBSERVE_RECENT_STEPS_H_
