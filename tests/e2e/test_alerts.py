@@ -65,8 +65,11 @@ def test_an_alert_says_how_bad_it_is_and_leads_to_its_runbook(name: str, text: s
 # promtool has to complain of every change below: a test that no mistake fails proves nothing. By name: the case of
 # rules_test.yml that has to see it, a pattern in rules.yml, and its replacement.
 MISTAKES = {
-    "a threshold": ("drift", r"> 5$", "> 50000"),
-    "the floor": ("drift", r"^ +and run:counterweight_drift_k3_nats:avg > 0.001\n", ""),
+    "a threshold": ("drift", r"> 3$", "> 30000"),
+    "the floor": ("drift", r"^ +and run:counterweight_drift_k3_nats:eight_steps > 0.001\n", ""),
+    "single batches": ("eight steps", r"k3_nats:eight_steps(?= / run:.* > 3$)", "k3_nats:avg"),
+    "one server alone": ("eight steps", r"sum (?=by \(job, run\) \(\S+k3_sum_nats\))", "min "),
+    "what weights cost of nothing": ("eight steps", r"^ +and run:.*loss:eight_steps > 0.01\n", ""),
     "the first hour": ("drift", r"^ +and run:.* offset 1h >= 0\n", ""),
     "a run that is over": ("drift", r" unless on .* offset 1h(?=\)$)", ""),
     "the wait": ("not ready", r"for: (2m|5m|10m|15m|1h)", "for: 0m"),
@@ -125,7 +128,7 @@ MISTAKES = {
     "reasons long ago": ("skipped batches", r"\n +unless counterweight_step_sk.* 15m", ""),
     "one server of many": (
         "one drifting server of several",
-        r"(?<=\n            )unless on \(job, run\) run:.* > 5$",
+        r"(?<=\n            )unless on \(job, run\) run:.* > 3$",
         "",
     ),
 }

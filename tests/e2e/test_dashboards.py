@@ -168,7 +168,7 @@ def test_panels_show_what_the_server_answered(fed: Fed) -> None:
         share = value(fed, "Tokens by staleness", **labels)
         assert share == pytest.approx(bucket.tokens / fed.tokens)
     # There is only one level, so it is the calm one.
-    assert value(fed, "k3 as a multiple of the calm level", run="verl") == pytest.approx(1)
+    assert value(fed, "Eight steps as a multiple of the calm level", run="verl") == pytest.approx(1)
     # 2 of the 8 batches.
     lost = value(fed, "Share of batches that were not corrected")
     assert lost == pytest.approx(2 / 8, rel=0.05)

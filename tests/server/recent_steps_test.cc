@@ -24,6 +24,7 @@ PublishedBatch BatchOfTokens(int64_t tokens, double k3, double weight,
   sums.nonempty_sequences = 1;
   sums.tokens = tokens;
   sums.drift.k3 = n * k3;
+  sums.drift.histogram[kernels::kNumHistogramEdges] = tokens;  // far apart
   sums.weight.weight = n * weight;
   sums.weight.weight_squared = n * weight * weight;
   sums.weight.normalizer = 1;
@@ -57,12 +58,12 @@ class RecentStepsTest : public testing::Test {
 
 TEST_F(RecentStepsTest, NothingShowsBeforeTheEighthStep) {
   for (int64_t step = 0; step < 7; ++step) {
-    Add(step, BatchOfTokens(10, 0.5, 2.0));
+    Add(step, BatchOfTokens(10, 20.0, 2.0));
     EXPECT_TRUE(std::isnan(Value("tokens")));
   }
-  Add(7, BatchOfTokens(10, 0.5, 2.0));
+  Add(7, BatchOfTokens(10, 20.0, 2.0));
   EXPECT_EQ(Value("tokens"), 80);
-  EXPECT_EQ(Value("k3_sum_nats"), 40);
+  EXPECT_EQ(Value("k3_sum_nats"), 1600);
   EXPECT_EQ(Value("weighted_tokens"), 80);
   EXPECT_EQ(Value("weight_sum"), 160);
   EXPECT_EQ(Value("weight_squared_sum"), 320);
