@@ -117,6 +117,7 @@ MISTAKES = {
     ),
     "a run without receipts": ("every second batch skipped", r" > 0\)$", ")"),
     "one step of many": ("unused weights", r"> 0.5$", "> 0"),
+    "a step that lacks a report": ("missing reports", r"> 0.5$", "> 0"),
     "exact engines": ("weights of 1", r"^ +and max by .*k3_nats\) > 0\n", ""),
     "few steps": ("ratios of 1", r" > 8\)", ")"),
     "a first batch's faults": (
