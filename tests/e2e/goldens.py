@@ -72,8 +72,7 @@ for name, refusal in REFUSED.items():
     BLAMED_FIELDS[name] = refusal["blamed"]
 
 
-# GOLDEN_SAMPLE=N takes every Nth of those that are sent once more in another way: for environments
-# that differ in what is beside the client.
+# GOLDEN_SAMPLE=N takes every Nth: for environments that differ in what is beside the client.
 SAMPLE = int(os.environ.get("GOLDEN_SAMPLE", "1"))
 
 
