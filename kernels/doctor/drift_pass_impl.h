@@ -28,14 +28,11 @@ struct DriftTerms {
   WideVec k3;
 };
 
-// Relative errors below 1e-14. Below kNear k3 is a Taylor series, of which the
-// first omitted term is 3e-15, so that it is accurate for tiny r too; that
-// suffices for most registers.
-COUNTERWEIGHT_HD DriftTerms drift_terms(WideVec r) {
-  constexpr double kNear = 0.35;
-  WideVec q = splat_wide(1.0 / 479001600.0);  // 1/12!
-  q = fused(q, r, splat_wide(1.0 / 39916800.0));
-  q = fused(q, r, splat_wide(1.0 / 3628800.0));
+// For |r| below kNear, which nearly all are: a Taylor series of k3, so that it
+// is accurate for tiny r too. Its first omitted term is 2e-13 of the sum.
+inline constexpr double kNear = 0.25;
+COUNTERWEIGHT_HD DriftTerms near_terms(WideVec r) {
+  WideVec q = splat_wide(1.0 / 3628800.0);  // 1/10!
   q = fused(q, r, splat_wide(1.0 / 362880.0));
   q = fused(q, r, splat_wide(1.0 / 40320.0));
   q = fused(q, r, splat_wide(1.0 / 5040.0));
@@ -45,17 +42,18 @@ COUNTERWEIGHT_HD DriftTerms drift_terms(WideVec r) {
   q = fused(q, r, splat_wide(1.0 / 6.0));
   q = fused(q, r, splat_wide(0.5));
   const WideVec k3 = r * r * q;
-  const WideVec u = r + k3;
-  if (are_below(kNear, r)) return {u, k3};
-  const auto is_near = below(kNear, r);
-  const WideVec far = exp_terms64(r).expm1;
-  return {is_near ? u : far, is_near ? k3 : far - r};
+  return {r + k3, k3};
 }
 
-COUNTERWEIGHT_HD WideVec cut(WideVec r) {
+// For any r, which is cut in place.
+COUNTERWEIGHT_HD DriftTerms far_terms(WideVec& r) {
   const WideVec most = splat_wide(kMostLogRatio);
   const WideVec raised = r > -most ? r : -most;
-  return raised < most ? raised : most;
+  r = raised < most ? raised : most;
+  const DriftTerms near = near_terms(r);
+  const auto is_near = below(kNear, r);
+  const WideVec far = exp_terms64(r).expm1;
+  return {is_near ? near.u : far, is_near ? near.k3 : far - r};
 }
 
 COUNTERWEIGHT_HD void store_rounded(WideVec x, float* to) {
@@ -100,13 +98,20 @@ void find_terms(const float* const* streams, int n, TermLanes* lanes,
     }
     for (int i = lane; i < n; i += kPassLanes) {
       const WideVec y = widened(streams[1] + i);
-      WideVec l = cut(y - widened(streams[0] + i));
-      DriftTerms terms = drift_terms(l);
+      WideVec first = y - widened(streams[0] + i), later{};
+      if constexpr (kHasThird) later = widened(streams[2] + i) - y;
+      DriftTerms terms, more{};
+      if (!any_of((below(kNear, first) & below(kNear, later)) == 0)) {
+        terms = near_terms(first);
+        if constexpr (kHasThird) more = near_terms(later);
+      } else {
+        terms = far_terms(first);
+        if constexpr (kHasThird) more = far_terms(later);
+      }
+      WideVec l = first;
       sums[kFirstK3] += terms.k3;
-      sums[kFirstLogRatio] += l;
+      sums[kFirstLogRatio] += first;
       if constexpr (kHasThird) {
-        const WideVec later = cut(widened(streams[2] + i) - y);
-        const DriftTerms more = drift_terms(later);
         const WideVec both = terms.u * more.u;
         sums[kLaterK3] += more.k3;
         sums[kInteraction] += both;
