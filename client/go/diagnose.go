@@ -57,6 +57,8 @@ type Diagnosis struct {
 	ExaminedTokens int64
 	// ExaminedSequences are the sequences with such tokens.
 	ExaminedSequences int64
+	// Attribution is why the examined tokens drift; nil without any, and from older servers.
+	Attribution *pb.Attribution
 	// Warnings are sentences about arrays that are not examined.
 	Warnings []string
 	// RequestID identifies the call.
@@ -103,6 +105,7 @@ func diagnosis(answer *pb.DiagnoseResponse) *Diagnosis {
 		Tokens:            answer.GetTokens(),
 		ExaminedTokens:    answer.GetExaminedTokens(),
 		ExaminedSequences: answer.GetExaminedSequences(),
+		Attribution:       answer.GetAttribution(),
 		Warnings:          answer.GetWarnings(),
 		RequestID:         answer.GetRequestId(),
 	}

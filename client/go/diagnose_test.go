@@ -35,6 +35,10 @@ func TestDiagnoseNamesAShift(t *testing.T) {
 	if shifted.Severity != cw.SeverityError || shifted.Stream != "rollout_log_probs" {
 		t.Errorf("got %+v", shifted)
 	}
+	why := found.Attribution
+	if why.GetTokens() != found.Tokens || why.GetCauses().GetK3() <= 0 || why.GetCauses().K3Update != nil {
+		t.Errorf("got %+v", why)
+	}
 	// The last token of each row has a neighbour of another row.
 	if !(shifted.Repaired < 0.25*shifted.Observed) || shifted.Sequence < 0 {
 		t.Errorf("got %+v", shifted)
@@ -63,6 +67,9 @@ func TestDiagnoseReadsWhatIsAbsent(t *testing.T) {
 	first, second := found.Findings[0], found.Findings[1]
 	if !math.IsNaN(first.Observed) || first.Sequence != -1 || first.Position != -1 || first.Stream != "" {
 		t.Errorf("got %+v", first)
+	}
+	if found.Attribution != nil {
+		t.Errorf("got %+v", found.Attribution)
 	}
 	if second.Observed != 0 || !math.IsNaN(second.Repaired) || second.Sequence != 0 || second.Position != 0 {
 		t.Errorf("got %+v", second)

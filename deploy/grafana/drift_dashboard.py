@@ -111,6 +111,19 @@ DRIFT = Row(
             "it with the run's own level while engine and trainer are in step.",
             [Query(mean("drift_k3_sum_nats_total"), "{{run}}")],
             scale=Scale.LOG,
+            width=6,
+        ),
+        Panel(
+            "KL divergence by cause",
+            "Parts of k3 of the servers' last examined batches: engine and staleness, the step's updates, and both together. "
+            "Only the first is the engine's, and grows with the lag.",
+            [
+                Query(
+                    f"avg by (run, cause) (counterweight_drift_cause_k3_nats{SELECTED})",
+                    "{{run}} {{cause}}",
+                )
+            ],
+            width=6,
         ),
         Panel(
             "KL divergence, k1",
@@ -125,6 +138,7 @@ DRIFT = Row(
                     "{{run}}",
                 )
             ],
+            width=6,
         ),
         Panel(
             "Eight steps as a multiple of the calm level",
@@ -149,6 +163,7 @@ DRIFT = Row(
                 ),
             ],
             minimum=0,
+            width=6,
         ),
         Panel(
             "Perplexity ratio",

@@ -125,8 +125,15 @@ Diagnosis Examine(const Batch& batch, const int64_t* group_ids) {
     if (e.n() > 0) ExamineSample(&e);
     AdvantageRules(&e);
   }
-  return {std::move(e.findings), e.counts.tokens, e.n(),
-          static_cast<int64_t>(e.sample.rows.size())};
+  Diagnosis diagnosis = {std::move(e.findings), e.counts.tokens, e.n(),
+                         static_cast<int64_t>(e.sample.rows.size()),
+                         std::nullopt};
+  if (e.n() > 0) {
+    AttributionSums sums(e.streams);
+    sums.Add(batch, e.sample);
+    diagnosis.attribution = sums.Read();
+  }
+  return diagnosis;
 }
 
 }  // namespace counterweight::kernels::doctor

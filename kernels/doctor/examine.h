@@ -3,16 +3,18 @@
 //
 // Two steps. Integers are counted over every token. Then at most kMostExamined
 // positions, whole rows, are examined: repairs are tried, and the one that
-// makes the drift vanish is named. Findings are the same bits on every
-// processor. Positions outside the mask are read for one integer count alone,
-// and NaN there is no number that counts.
+// makes the drift vanish is named, and the drift is attributed to its causes.
+// Findings are the same bits on every processor. Positions outside the mask are
+// read for one integer count alone, and NaN there is no number that counts.
 #ifndef COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINE_H_
 #define COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/doctor/attribution.h"
 #include "kernels/doctor/finding.h"
 
 namespace counterweight::kernels::doctor {
@@ -23,6 +25,8 @@ struct Diagnosis {
   int64_t tokens = 0;           // of the mask, with finite log-probs
   int64_t examined_tokens = 0;  // of these, by the second step
   int64_t sequences = 0;        // with such tokens, of the second step
+  // The causes of the examined tokens' drift; nullopt without tokens.
+  std::optional<Attribution> attribution;
 };
 
 // REQUIRES: a batch in host memory with response_mask, offsets and at least two

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/doctor/drift_columns.h"
+
 namespace counterweight::kernels::doctor {
 
 inline constexpr int kMostStreams = 3;
@@ -87,6 +89,8 @@ struct Passes {
                 Counts* counts);
   // Sets sums[kNumPairSums].
   void (*sum_pairs)(const PairInput& input, double* sums);
+  // Sets *totals, and k3 of each row. Rows have at least one token.
+  void (*sum_drift)(const DriftInput& input, DriftTotals* totals);
 };
 
 const Passes* GenericPasses();

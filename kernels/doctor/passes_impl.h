@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/doctor/drift_pass_impl.h"
 #include "kernels/doctor/passes.h"
 #include "kernels/math/bits.h"
 #include "kernels/math/exp.h"
@@ -219,7 +220,7 @@ inline void sum_pairs(const PairInput& input, double* sums) {
 }
 
 constexpr Passes make_passes(const char* name) {
-  return {name, &count, &sum_pairs};
+  return {name, &count, &sum_pairs, &sum_drift};
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -140,9 +140,9 @@ void Correction::Publish(const kernels::CorrectResult& result) {
                           .request_id = request_.request_id(),
                           .batch = &batch,
                           .part = part ? &*part : nullptr});
-  if (faults_) {
+  if (examined_) {
     report_.drift->CountExamined(call_.record().run, call_.queue_client().peer,
-                                 *faults_);
+                                 *examined_);
   }
 }
 
@@ -152,7 +152,7 @@ bool Correction::WantsExamination() const {
 }
 
 void Correction::Examine(const kernels::Batch& batch) {
-  faults_ = FaultsOf(batch);
+  examined_ = ExamineBatch(batch);
 }
 
 int64_t Correction::ObjectBytes() const {

@@ -62,7 +62,7 @@ class Correction {
   v1::CorrectRequest request_;
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
-  std::optional<std::vector<Fault>> faults_;  // of an examined batch
+  std::optional<Examined> examined_;
 };
 
 }  // namespace counterweight::server

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/doctor/examine.h"
+#include "server/engine/codec_attribution.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_labels.h"
 #include "server/engine/examination.h"
@@ -177,6 +178,9 @@ Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {
       batch, patient.group_ids.empty() ? nullptr : patient.group_ids.data());
   for (const kernels::doctor::Finding& finding : found.findings) {
     EncodeFinding(finding, response->add_findings());
+  }
+  if (found.attribution) {
+    EncodeAttribution(*found.attribution, response->mutable_attribution());
   }
   response->set_tokens(found.tokens);
   response->set_examined_tokens(found.examined_tokens);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/averages.h"
 #include "kernels/doctor/examine.h"
 
 namespace counterweight::server {
@@ -24,14 +25,27 @@ int64_t ExaminationBytes(int64_t num_sequences, int64_t num_positions) {
          kRowBytes * num_sequences;
 }
 
-std::vector<Fault> FaultsOf(const kernels::Batch& batch) {
-  std::vector<Fault> faults;
-  for (const kernels::doctor::Finding& finding :
-       kernels::doctor::Examine(batch, nullptr).findings) {
-    faults.push_back({kernels::doctor::Describe(finding.name).text,
-                      kernels::doctor::NameOf(finding.severity)});
+Examined ExamineBatch(const kernels::Batch& batch) {
+  const kernels::doctor::Diagnosis found =
+      kernels::doctor::Examine(batch, nullptr);
+  Examined examined;
+  for (const kernels::doctor::Finding& finding : found.findings) {
+    examined.faults.push_back({kernels::doctor::Describe(finding.name).text,
+                               kernels::doctor::NameOf(finding.severity)});
   }
-  return faults;
+  if (!found.attribution) return examined;
+  const kernels::doctor::Causes& causes = found.attribution->causes;
+  const auto add = [&](const char* name, double k3) {
+    // NaN: unknown.
+    if (!(k3 == k3)) return;
+    examined.causes.push_back(
+        {name, kernels::Mean(k3, found.attribution->tokens)});
+  };
+  add("engine_staleness", causes.k3_engine_staleness);
+  add("update", causes.k3_update);
+  add("interaction", causes.k3_interaction);
+  examined.why = kernels::doctor::Sentence(*found.attribution);
+  return examined;
 }
 
 }  // namespace counterweight::server

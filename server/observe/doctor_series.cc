@@ -16,10 +16,39 @@ bool DoctorSeries::IsDue() const {
          batches_ - last_examined_ >= kEvery;
 }
 
-void DoctorSeries::Count(const std::vector<Fault>& faults) {
+void DoctorSeries::CountBatch(TimedGauge::Time now) {
+  ++batches_;
+  for (auto& [name, cause] : causes_) {
+    if (cause.k3) cause.gauge.Set(*cause.k3, now);
+  }
+}
+
+void DoctorSeries::HideGaugesBefore(TimedGauge::Time oldest) {
+  for (auto& [name, cause] : causes_) cause.gauge.HideIfBefore(oldest);
+}
+
+void DoctorSeries::Count(const Examined& examined, TimedGauge::Time now) {
   examined_.Add(1);
   ++num_examined_;
   last_examined_ = batches_;
+  last_why_ = examined.why;
+  CountFindings(examined.faults);
+  for (auto& [name, cause] : causes_) cause.k3.reset();
+  for (const Cause& cause : examined.causes) {
+    prometheus::Labels labels = run_;
+    labels["cause"] = cause.name;
+    CauseGauge& shown =
+        causes_.try_emplace(cause.name, metrics_, labels).first->second;
+    shown.k3 = cause.k3;
+    shown.gauge.Set(cause.k3, now);
+  }
+  // The gauges are of one batch, so that they add up to its k3.
+  for (auto& [name, cause] : causes_) {
+    if (!cause.k3) cause.gauge.HideIfBefore(TimedGauge::Time::max());
+  }
+}
+
+void DoctorSeries::CountFindings(const std::vector<Fault>& faults) {
   last_faults_.clear();
   for (const std::string_view severity : {"error", "warning"}) {
     for (const Fault& fault : faults) {

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/engine/examination.h"
 #include "server/observe/metrics.h"
+#include "server/observe/series.h"
 #include "server/observe/total.h"
 
 namespace counterweight::server {
@@ -23,17 +25,31 @@ class DoctorSeries {
   // `metrics` must outlive this.
   DoctorSeries(DriftMetrics* metrics, const prometheus::Labels& run);
 
-  // Counts a batch of the run.
-  void CountBatch() { ++batches_; }
+  // Counts a batch of the run, which keeps the gauges of the last examination.
+  void CountBatch(TimedGauge::Time now);
   // True if the next batch is to be examined.
   bool IsDue() const;
-  // Counts an examined batch.
-  void Count(const std::vector<Fault>& faults);
+  // Counts an examined batch, and shows its causes.
+  void Count(const Examined& examined, TimedGauge::Time now);
+  // Hides the gauges if the last batch is from before `oldest`.
+  void HideGaugesBefore(TimedGauge::Time oldest);
 
   // Errors and warnings of the last examined batch, errors first.
   const std::vector<std::string>& LastFaults() const { return last_faults_; }
+  // Examined::why of that batch.
+  const std::string& LastWhy() const { return last_why_; }
 
  private:
+  struct CauseGauge {
+    CauseGauge(DriftMetrics* metrics, const prometheus::Labels& labels)
+        : gauge(metrics->run_cause_k3, labels) {}
+
+    TimedGauge gauge;
+    std::optional<double> k3;  // of the last examined batch, if it has it
+  };
+
+  void CountFindings(const std::vector<Fault>& faults);
+
   DriftMetrics* const metrics_;
   const prometheus::Labels run_;
   Total examined_;
@@ -42,6 +58,8 @@ class DoctorSeries {
   int64_t num_examined_ = 0;
   int64_t last_examined_ = 0;  // by batches_
   std::vector<std::string> last_faults_;
+  std::map<std::string, CauseGauge> causes_;
+  std::string last_why_;
 };
 
 }  // namespace counterweight::server

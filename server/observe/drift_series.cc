@@ -65,7 +65,7 @@ void DriftSeries::Publish(const DriftReport& report) {
   run.recent.Add(
       report.part != nullptr ? std::optional(report.part->step) : std::nullopt,
       *report.batch, run.last_batch);
-  run.doctor.CountBatch();
+  run.doctor.CountBatch(run.last_batch);
   Show(report, &run);
 }
 
@@ -76,9 +76,9 @@ bool DriftSeries::WantsExamination(std::string_view run) const {
 }
 
 void DriftSeries::CountExamined(std::string_view run, std::string_view client,
-                                const std::vector<Fault>& faults) {
+                                const Examined& examined) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  FindOrAdd(run, client).doctor.Count(faults);
+  FindOrAdd(run, client).doctor.Count(examined, now_());
 }
 
 v1::ReceiptState DriftSeries::Report(const StepReport& report,
@@ -121,6 +121,7 @@ void DriftSeries::HideOldGauges() {
   for (auto& [name, run] : runs_) {
     run.series.HideGaugesBefore(oldest);
     run.recent.HideGaugesBefore(oldest);
+    run.doctor.HideGaugesBefore(oldest);
   }
 }
 
@@ -131,7 +132,7 @@ std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
   for (const auto& [name, run] : runs_) {
     const std::chrono::duration<double> age = now - run.last_batch;
     runs.push_back({name, std::max(age.count(), 0.0), run.ledger.LastState(),
-                    run.doctor.LastFaults()});
+                    run.doctor.LastFaults(), run.doctor.LastWhy()});
   }
   return runs;
 }

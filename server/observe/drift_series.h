@@ -50,8 +50,9 @@ class DriftSeries {
     double seconds_ago;
     // StepLedger::LastState.
     std::string last_step;
-    // DoctorSeries::LastFaults.
+    // DoctorSeries::LastFaults and LastWhy.
     std::vector<std::string> faults;
+    std::string why;
   };
 
   // `registry` must outlive this. `now` is for tests.
@@ -71,9 +72,9 @@ class DriftSeries {
 
   // True if the run's next batch is to be examined for faults.
   bool WantsExamination(std::string_view run) const;
-  // Counts what an examination found in a batch of `client`.
+  // Counts and shows what an examination found in a batch of `client`.
   void CountExamined(std::string_view run, std::string_view client,
-                     const std::vector<Fault>& faults);
+                     const Examined& examined);
 
   // Counts a trainer's report of a step, from `client`, unless its request_id
   // was reported recently. Returns the state of the step if all its reports

@@ -108,6 +108,12 @@ inline constexpr MetricRow kRunTable[] = {
 
 // Batches that the doctor examines, see doctor_series.h.
 inline constexpr MetricRow kDoctorTable[] = {
+    GaugeRow("counterweight_drift_cause_k3_nats",
+             "Mean k3 of a token of this run's last examined batch by cause: "
+             "engine_staleness (old over rollout log-probs), update (current "
+             "over old) and interaction of the two, which may be below 0; "
+             "absent without these log-probs.",
+             "run, cause"),
     CounterRow("counterweight_doctor_batches_total",
                "Batches of this run that were examined for faults of their "
                "data: the first three, one of 64, and each after one with a "

@@ -84,6 +84,7 @@ struct DriftMetrics {
   Family<Gauge>& run_staleness_kl;
   Family<Gauge>& run_staleness_k3;
   // Examined batches: kDoctorTable.
+  Family<Gauge>& run_cause_k3;  // by cause
   Family<Counter>& run_examined_batches;
   Family<Counter>& run_findings;  // by finding and severity
   // Reported steps: kStepTable.

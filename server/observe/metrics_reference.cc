@@ -67,7 +67,7 @@ void PrintPage() {
                kCorrectedTable);
   PrintSection("Drift by run, each request_id once", kDriftGauges, kRunCounters,
                kRunSums, kRecentSums, kRunTable);
-  PrintSection("Faults of data, by kernels/doctor/FINDINGS.md", kDoctorTable);
+  PrintSection("Examined batches, by kernels/doctor/FINDINGS.md", kDoctorTable);
   PrintSection("Optimizer steps that trainers report, each report once",
                kStepTable);
 }

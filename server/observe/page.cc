@@ -86,6 +86,7 @@ WebAnswer Page::Data(std::string_view run) const {
       reports = reports || each.run == run;
     }
     if (!each.faults.empty()) one["faults"] = each.faults;
+    if (!each.why.empty()) one["why"] = each.why;
     runs.push_back(std::move(one));
   }
   ordered_json json = {{"address", address_}, {"runs", std::move(runs)}};

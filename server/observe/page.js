@@ -322,12 +322,14 @@ function render(families, data) {
     const run = data.run.name;
     at("name").textContent = called(run);
     const share = number(families, "counterweight_drift_kept_token_ratio", {run});
-    const {last_step: last, faults: [fault] = []} = data.runs.find(({name}) => name === run) || {};
+    const {last_step: last, faults: [fault] = [], why} = data.runs.find(({name}) => name === run) || {};
     const advice = fault ? `The last examined batch has the fault "${fault}": ` +
       "save such a batch, and counterweight doctor FILE explains it." : STEP_WORDS[last]?.[1];
     at("advice").hidden = !advice && !(share < LEAST_SHARE);
     at("advice").textContent = advice ? advice : `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
       "the rule. If k3 is at its usual level, the rule's interval is too narrow for this engine.";
+    at("why").hidden = !why;
+    at("why").textContent = why ? `Last examined batch: ${why}` : "";
     fill(at("tiles"), ...tiles(TILES, families, {run}));
     fill(at("curves"), ...curves(data.run));
     fill(at("histogram"), histogram(data.run));

@@ -156,6 +156,9 @@ def value(fed: Fed, panel: str, **labels: str) -> float:
 def test_panels_show_what_the_server_answered(fed: Fed) -> None:
     k3 = fed.answer.metrics["rollout_corr/k3_kl"]
     assert value(fed, "KL divergence, k3", run="verl") == pytest.approx(k3, rel=1e-6)
+    # Old over rollout, as the metric.
+    cause = value(fed, "KL divergence by cause", run="verl", cause="engine_staleness")
+    assert cause == pytest.approx(k3, rel=1e-5)
     rule = fed.answer.rules[0]
     assert rule.dropped_tokens > 0
     share = value(fed, "Tokens dropped, by rule", run="verl", rule=rule.name)

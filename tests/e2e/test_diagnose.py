@@ -60,6 +60,74 @@ def test_server_and_process_find_the_same(client: cw.Client) -> None:
             assert names & set(expected), fault
 
 
+# Step: k3 of current over rollout, its causes in per cent, kl and its two parts; by numpy in float64.
+CAUSES = {
+    "00": (0.0189, (1, 101, -2), 0.0178, (0.0002, 0.0176)),
+    "01": (0.0063, (29, 39, 32), 0.0076, (0.0016, 0.0060)),
+    "02": (0.0135, (44, 24, 33), 0.0124, (0.0045, 0.0080)),
+    "03": (0.0189, (75, 11, 14), 0.0195, (0.0129, 0.0066)),
+    "04": (0.0322, (65, 11, 24), 0.0316, (0.0214, 0.0102)),
+    "05": (0.0171, (61, 23, 16), 0.0148, (0.0068, 0.0080)),
+    "06": (0.0218, (64, 12, 23), 0.0198, (0.0116, 0.0082)),
+    "07": (0.0377, (85, 10, 6), 0.0410, (0.0322, 0.0088)),
+    "08": (0.0748, (67, 15, 18), 0.0854, (0.0564, 0.0290)),
+}
+
+
+def rollouts(step: str) -> dict[str, Any]:
+    """The arguments of a step of tests/demo/data, with versions."""
+    names = ("rollout_log_probs", "old_log_probs", "current_log_probs", "response_mask")
+    with np.load(REPOSITORY / f"tests/demo/data/step_{step}.npz") as data:
+        batch: dict[str, Any] = {name: data[name] for name in names}
+        batch["sequence_lengths"] = data["sequence_lengths"].tolist()
+        batch["policy_versions"] = data["token_policy_version"]
+        batch["policy_version"] = int(data["trainer_version"])
+    return batch
+
+
+def attribution_of(batch: dict[str, Any]) -> cw.Attribution:
+    read = cw.diagnose(**batch).attribution
+    assert read is not None
+    return read
+
+
+@pytest.mark.parametrize("step", CAUSES)
+def test_rollouts_have_their_causes(step: str) -> None:
+    k3, shares, kl, parts = CAUSES[step]
+    read = attribution_of(rollouts(step))
+    causes, tokens = read.causes, read.tokens
+    assert causes.k3 / tokens == pytest.approx(k3, abs=0.5e-4)
+    found = (causes.k3_engine_staleness, causes.k3_update, causes.k3_interaction)
+    assert [round(100 * (part or 0) / causes.k3) for part in found] == list(shares)
+    assert causes.kl / tokens == pytest.approx(kl, abs=0.5e-4)
+    assert (causes.kl_engine_staleness or 0) / tokens == pytest.approx(parts[0], abs=0.5e-4)
+    assert (causes.kl_update or 0) / tokens == pytest.approx(parts[1], abs=0.5e-4)
+    for buckets in (read.by_magnitude, read.by_position, read.by_length, read.by_log_ratio):
+        assert sum(each.tokens for each in buckets) == tokens
+        assert sum(each.k3 for each in buckets) == pytest.approx(causes.k3, rel=1e-5)
+        assert sum(each.log_ratio for each in buckets) == pytest.approx(-causes.kl, abs=1e-3)
+
+
+def test_a_batch_of_mixed_staleness_shows_the_engines_floor() -> None:
+    """Step 05: the engine has 1 % of the drift between engine and trainer, staleness 99 %."""
+    read = attribution_of(rollouts("05"))
+    assert read.causes.fresh_tokens == 1142
+    assert read.causes.fresh_k3 / 1142 == pytest.approx(0.000152, abs=0.5e-6)
+    assert read.causes.k3_engine is not None
+    assert read.causes.k3_engine_staleness is not None
+    assert round(100 * read.causes.k3_engine / read.causes.k3_engine_staleness) == 1
+    # Weights changed within the sequences of step 06: no token is fresh.
+    in_flight = attribution_of(rollouts("06")).causes
+    assert in_flight.k3_engine is None
+
+
+def test_an_attribution_is_a_sentence() -> None:
+    assert attribution_of(rollouts("04")).sentence == (
+        "k3 0.032 = 65 % engine and staleness, 11 % update, 24 % both together. 67 % of it on "
+        "tokens below -1 nat (19 % of tokens); 8 of 160 sequences carry 35 %."
+    )
+
+
 def test_versions_make_a_copy_an_error() -> None:
     batch = one_of("healthy")
     del batch["policy_versions"]
@@ -139,6 +207,7 @@ def test_the_command_line_names_a_files_faults(
     by_server = counterweight("doctor", shifted, "--json", "-t", server.address)
     found = json.loads(by_server.stdout)
     assert [each["name"] for each in found["findings"]] == ["shifted"]
+    assert found["attribution"]["causes"]["k3"] > 0
 
 
 def test_the_command_line_passes_healthy_files(tmp_path: pathlib.Path) -> None:
@@ -147,6 +216,10 @@ def test_the_command_line_passes_healthy_files(tmp_path: pathlib.Path) -> None:
     np.savez(path, **one_of("healthy"))
     ended = counterweight("doctor", path, "--policy-version", TRAINED, "--fail-on", "warning")
     assert (ended.returncode, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert lines[1].startswith("k3 0.")
+    assert "tokens by        from   tokens       k3  observed/expected" in lines
+    assert any(line.startswith("heaviest sequences: ") for line in lines)
 
 
 def test_what_is_not_examined_is_mentioned(tmp_path: pathlib.Path) -> None:

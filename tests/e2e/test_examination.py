@@ -68,6 +68,30 @@ def test_a_fault_is_counted_and_leaves_with_its_cause(
     assert doctor_of(server, "shifted") == (6, {"shifted": 5})
 
 
+def causes_of(server: ServerProcess, run: str) -> dict[str, float]:
+    pattern = rf'drift_cause_k3_nats{{cause="(\w+)",run="{run}"}} (\S+)'
+    return {cause: float(k3) for cause, k3 in re.findall(pattern, server.scrape())}
+
+
+@pytest.mark.usefixtures("local_library")
+def test_causes_are_those_of_a_diagnosis(client: cw.Client, server: ServerProcess) -> None:
+    whole = {**HEALTHY, "current_log_probs": np.minimum(HEALTHY["old_log_probs"] + 0.01, 0)}
+    client.correct(method="token_tis", run="causes", **whole)
+    read = cw.diagnose(**whole).attribution
+    assert read is not None
+    causes = {
+        "engine_staleness": read.causes.k3_engine_staleness,
+        "update": read.causes.k3_update,
+        "interaction": read.causes.k3_interaction,
+    }
+    assert causes_of(server, "causes") == pytest.approx(
+        {name: (k3 or 0) / read.tokens for name, k3 in causes.items()}, rel=1e-5
+    )
+    assert run_on_page(server, "causes")["why"] == read.sentence
+    client.correct(method="token_tis", run="causes", **HEALTHY)
+    assert list(causes_of(server, "causes")) == ["engine_staleness"]
+
+
 def test_streams_and_publications_are_not_examined(server: ServerProcess) -> None:
     with cw.Client(server.address, transport="stream") as client:
         client.correct(method="token_tis", run="stream", **SHIFTED)

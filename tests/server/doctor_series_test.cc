@@ -1,5 +1,6 @@
 #include "server/observe/doctor_series.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,11 @@
 namespace counterweight::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class DoctorSeriesTest : public testing::Test {
  protected:
@@ -22,16 +25,24 @@ class DoctorSeriesTest : public testing::Test {
     int examined = 0;
     for (int64_t i = 0; i < batches; ++i) {
       const bool is_due = series_.IsDue();
-      series_.CountBatch();
+      series_.CountBatch(now_);
       if (!is_due) continue;
-      series_.Count(faults);
+      series_.Count({.faults = faults}, now_);
       ++examined;
     }
     return examined;
   }
 
+  void Count(const std::vector<Fault>& faults) {
+    series_.Count({.faults = faults}, now_);
+  }
+  std::string Page() {
+    return prometheus::TextSerializer().Serialize(registry_.Collect());
+  }
+
   prometheus::Registry registry_;
   DriftMetrics metrics_{&registry_};
+  TimedGauge::Time now_{std::chrono::hours(1)};
   DoctorSeries series_{&metrics_, {{"run", "r"}}};
 };
 
@@ -55,13 +66,12 @@ TEST_F(DoctorSeriesTest, ANoteIsNoFault) {
 }
 
 TEST_F(DoctorSeriesTest, CountsFindingsErrorsFirst) {
-  series_.Count({{"bf16_rounded", "note"},
-                 {"rows_permuted", "warning"},
-                 {"shifted", "error"}});
-  series_.Count({{"shifted", "error"}});
+  Count({{"bf16_rounded", "note"},
+         {"rows_permuted", "warning"},
+         {"shifted", "error"}});
+  Count({{"shifted", "error"}});
   EXPECT_THAT(series_.LastFaults(), ElementsAre("shifted"));
-  const std::string page =
-      prometheus::TextSerializer().Serialize(registry_.Collect());
+  const std::string page = Page();
   for (const char* line :
        {"doctor_batches_total{run=\"r\"} 2\n",
         "doctor_findings_total{finding=\"shifted\",run=\"r\",severity="
@@ -70,8 +80,45 @@ TEST_F(DoctorSeriesTest, CountsFindingsErrorsFirst) {
         "\"note\"} 1\n"}) {
     EXPECT_THAT(page, HasSubstr(line));
   }
-  series_.Count({{"rows_permuted", "warning"}, {"shifted", "error"}});
+  Count({{"rows_permuted", "warning"}, {"shifted", "error"}});
   EXPECT_THAT(series_.LastFaults(), ElementsAre("shifted", "rows_permuted"));
+}
+
+std::string Gauge(const std::string& cause, const std::string& value) {
+  return "drift_cause_k3_nats{cause=\"" + cause + "\",run=\"r\"} " + value +
+         "\n";
+}
+
+TEST_F(DoctorSeriesTest, ShowsTheCausesOfTheLastExaminedBatch) {
+  EXPECT_THAT(Page(), Not(HasSubstr("cause=")));
+  series_.Count({.causes = {{"engine_staleness", 0.5},
+                            {"update", 0.25},
+                            {"interaction", -0.125}},
+                 .why = "k3 0.62 ..."},
+                now_);
+  EXPECT_EQ(series_.LastWhy(), "k3 0.62 ...");
+  EXPECT_THAT(Page(), AllOf(HasSubstr(Gauge("engine_staleness", "0.5")),
+                            HasSubstr(Gauge("update", "0.25")),
+                            HasSubstr(Gauge("interaction", "-0.125"))));
+  // The next one has no current log-probs.
+  series_.Count({.causes = {{"engine_staleness", 2.0}}, .why = "k3 2 ..."},
+                now_);
+  EXPECT_THAT(Page(), HasSubstr(Gauge("engine_staleness", "2")));
+  EXPECT_THAT(Page(), Not(HasSubstr("cause=\"update\"")));
+  EXPECT_EQ(series_.LastWhy(), "k3 2 ...");
+}
+
+// They leave with the run's batches, not with its examinations.
+TEST_F(DoctorSeriesTest, CausesLeaveWithTheRunsLastBatch) {
+  series_.Count({.causes = {{"update", 0.25}}, .why = "k3 0.25 ..."}, now_);
+  now_ += std::chrono::hours(1);
+  series_.CountBatch(now_);
+  series_.HideGaugesBefore(now_);
+  EXPECT_THAT(Page(), HasSubstr(Gauge("update", "0.25")));
+  series_.HideGaugesBefore(now_ + std::chrono::hours(1));
+  EXPECT_THAT(Page(), Not(HasSubstr("cause=")));
+  series_.CountBatch(now_);
+  EXPECT_THAT(Page(), HasSubstr(Gauge("update", "0.25")));
 }
 
 }  // namespace

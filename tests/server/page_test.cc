@@ -90,6 +90,13 @@ TEST_F(PageTest, ABatchWithoutTokensIsNoPoint) {
   EXPECT_EQ(Data("r")["runs"].size(), 1U);
 }
 
+TEST_F(PageTest, HasTheCausesOfTheLastExaminedBatch) {
+  Publish("r", Batch(0.5));
+  EXPECT_FALSE(Data("r")["runs"][0].contains("why"));
+  series_.CountExamined("r", "a", {.why = "k3 0.1 = ..."});
+  EXPECT_EQ(Data("r")["runs"][0]["why"], "k3 0.1 = ...");
+}
+
 TEST_F(PageTest, RunsThatLeftPrometheusLeaveThePage) {
   for (const char* run : {"a", "b", "c"}) Publish(run, Batch(0));
   const json data = Data("a");

@@ -1854,7 +1854,9 @@ type DiagnoseResponse struct {
 	ExaminedSequences int64 `protobuf:"varint,5,opt,name=examined_sequences,json=examinedSequences,proto3" json:"examined_sequences,omitempty"`
 	// Sentences for the caller that are not errors: tensors that were sent and
 	// are not examined.
-	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Why the examined tokens drift. Absent without any, and from older servers.
+	Attribution   *Attribution `protobuf:"bytes,7,opt,name=attribution,proto3" json:"attribution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1927,6 +1929,13 @@ func (x *DiagnoseResponse) GetExaminedSequences() int64 {
 func (x *DiagnoseResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *DiagnoseResponse) GetAttribution() *Attribution {
+	if x != nil {
+		return x.Attribution
 	}
 	return nil
 }
@@ -2807,7 +2816,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\atensors\x18\x04 \x03(\v2\x18.counterweight.v1.TensorR\atensors\x12\x1b\n" +
 	"\tgroup_ids\x18\n" +
 	" \x03(\x03R\bgroupIds\x12B\n" +
-	"\rversion_spans\x18\f \x03(\v2\x1d.counterweight.v1.VersionSpanR\fversionSpans\"\xf4\x01\n" +
+	"\rversion_spans\x18\f \x03(\v2\x1d.counterweight.v1.VersionSpanR\fversionSpans\"\xb5\x02\n" +
 	"\x10DiagnoseResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x125\n" +
@@ -2815,7 +2824,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12'\n" +
 	"\x0fexamined_tokens\x18\x04 \x01(\x03R\x0eexaminedTokens\x12-\n" +
 	"\x12examined_sequences\x18\x05 \x01(\x03R\x11examinedSequences\x12\x1a\n" +
-	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\xe3\x03\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12?\n" +
+	"\vattribution\x18\a \x01(\v2\x1d.counterweight.v1.AttributionR\vattribution\"\xe3\x03\n" +
 	"\x11ReportStepRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -2942,9 +2952,10 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*PartialSums)(nil),           // 38: counterweight.v1.PartialSums
 	(*BatchSums)(nil),             // 39: counterweight.v1.BatchSums
 	(*Finding)(nil),               // 40: counterweight.v1.Finding
-	(*Receipt)(nil),               // 41: counterweight.v1.Receipt
-	(ReceiptState)(0),             // 42: counterweight.v1.ReceiptState
-	(*MethodInfo)(nil),            // 43: counterweight.v1.MethodInfo
+	(*Attribution)(nil),           // 41: counterweight.v1.Attribution
+	(*Receipt)(nil),               // 42: counterweight.v1.Receipt
+	(ReceiptState)(0),             // 43: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),            // 44: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
@@ -2986,37 +2997,38 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	34, // 36: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
 	9,  // 37: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
 	40, // 38: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
-	7,  // 39: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
-	41, // 40: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
-	41, // 41: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
-	32, // 42: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	42, // 43: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
-	43, // 44: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	29, // 45: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	30, // 46: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	27, // 47: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	28, // 48: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 49: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 50: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	23, // 51: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	25, // 52: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 53: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	17, // 54: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	19, // 55: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
-	21, // 56: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
-	2,  // 57: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 58: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	24, // 59: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	26, // 60: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	16, // 61: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	18, // 62: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	20, // 63: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	22, // 64: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
-	57, // [57:65] is the sub-list for method output_type
-	49, // [49:57] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	41, // 39: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
+	7,  // 40: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
+	42, // 41: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
+	42, // 42: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
+	32, // 43: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	43, // 44: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
+	44, // 45: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	29, // 46: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	30, // 47: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	27, // 48: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	28, // 49: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 50: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 51: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	23, // 52: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	25, // 53: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 54: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	17, // 55: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	19, // 56: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	21, // 57: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
+	2,  // 58: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 59: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	24, // 60: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	26, // 61: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	16, // 62: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	18, // 63: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	20, // 64: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	22, // 65: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	58, // [58:66] is the sub-list for method output_type
+	50, // [50:58] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }

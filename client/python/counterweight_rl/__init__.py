@@ -19,6 +19,7 @@ modules that need torch: ``counterweight_rl.torch`` makes the policy loss an aut
 from counterweight_rl._version import __version__
 from counterweight_rl.applied_receipt import applied
 from counterweight_rl.arrays.version_spans import spans_of
+from counterweight_rl.attribution import Attribution, Bucket, Causes, HeavySequence
 from counterweight_rl.choices import (
     Aggregation,
     Bound,
@@ -77,7 +78,10 @@ from counterweight_rl.transport.retry import RetryPolicy
 
 __all__ = [
     "Aggregation",
+    "Attribution",
     "Bound",
+    "Bucket",
+    "Causes",
     "Client",
     "CopyWarning",
     "CorrectionConfig",
@@ -90,6 +94,7 @@ __all__ = [
     "Estimator",
     "Finding",
     "GlobalCounts",
+    "HeavySequence",
     "ImportanceWeight",
     "InvalidRequestError",
     "KlEstimator",

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from counterweight_rl import messages
+from counterweight_rl import attribution, messages
+from counterweight_rl.attribution import Attribution
 
 _WIDTH = 80
 
@@ -61,6 +62,7 @@ class Diagnosis:
         examined_sequences: Sequences with such tokens.
         warnings: Sentences about arguments that are not examined.
         request_id: Identifier of the call.
+        attribution: Why the examined tokens drift. None without any, and from older servers.
     """
 
     findings: Sequence[Finding]
@@ -69,6 +71,7 @@ class Diagnosis:
     examined_sequences: int
     warnings: Sequence[str]
     request_id: str
+    attribution: Attribution | None
 
     @property
     def ok(self) -> bool:
@@ -90,8 +93,10 @@ class Diagnosis:
                 f"; {self.examined_tokens:,} of them, in {self.examined_sequences:,} sequences, "
                 "were examined one by one"
             )
-        lines = textwrap.wrap(head, _WIDTH)
-        return "\n".join([*lines, *map(str, self.findings)])
+        lines = [*textwrap.wrap(head, _WIDTH), *map(str, self.findings)]
+        if self.attribution is not None:
+            lines += self.attribution.lines()
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         names = ", ".join(each.name for each in self.findings) or "nothing found"
@@ -100,9 +105,14 @@ class Diagnosis:
 
 def read(answer: messages.Message) -> Diagnosis:
     """Returns the diagnosis in an answer's message."""
-    named = [each.name for each in fields(Diagnosis) if each.name != "findings"]
+    made = ("findings", "attribution")
+    named = [each.name for each in fields(Diagnosis) if each.name not in made]
     found: dict[str, Any] = {name: messages.field(Diagnosis, name, answer) for name in named}
-    return Diagnosis(findings=tuple(map(_finding, answer.get("findings", ()))), **found)
+    return Diagnosis(
+        findings=tuple(map(_finding, answer.get("findings", ()))),
+        attribution=attribution.read(answer.get("attribution")),
+        **found,
+    )
 
 
 def _finding(message: messages.Message) -> Finding:

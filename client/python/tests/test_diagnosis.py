@@ -32,6 +32,31 @@ ROUNDED: dict[str, Any] = {
     "evidence": {"share": 1},
     "sentence": "rounded.",
 }
+SENTENCE = (
+    "k3 0.032 = 65 % engine and staleness, 11 % update, 24 % both together. 72 % of it on tokens "
+    "below -1 nat (19 % of tokens); 1 of 3 sequences carry 35 %."
+)
+ATTRIBUTION: dict[str, Any] = {
+    "numerator": "TENSOR_ROLE_CURRENT_LOG_PROBS",
+    "denominator": "TENSOR_ROLE_ROLLOUT_LOG_PROBS",
+    "tokens": "100",
+    "sequences": "3",
+    "causes": {
+        "k3": 3.2,
+        "kl": -0.5,
+        "k3EngineStaleness": 2.08,
+        "k3Update": 0,
+        "freshTokens": "7",
+        "freshK3": 0.5,
+    },
+    "byMagnitude": [
+        {"tokens": "81", "logRatio": 0.25, "k3": 0.896},
+        {"first": 1, "tokens": "19", "k3": 2.304},
+    ],
+    "byPosition": [{"first": 4, "tokens": "100", "k3": 3.2, "k3Expected": 1.6}],
+    "heaviest": [{"sequence": "2", "tokens": "40", "k3": 1.12}],
+    "sentence": SENTENCE,
+}
 
 
 def answer(*findings: dict[str, Any], **changes: Any) -> diagnosis.Diagnosis:
@@ -73,6 +98,56 @@ def test_a_diagnosis_reads_well_at_80_columns() -> None:
     ]
     assert repr(answer(SHIFTED, ROUNDED)) == "<Diagnosis: shifted, bf16_rounded; 1200 tokens>"
     assert repr(answer()) == "<Diagnosis: nothing found; 1200 tokens>"
+
+
+def test_an_attribution_has_the_messages_numbers() -> None:
+    assert answer().attribution is None
+    read = answer(attribution=ATTRIBUTION).attribution
+    assert read is not None
+    assert (read.numerator, read.denominator) == ("current_log_probs", "rollout_log_probs")
+    assert (read.tokens, read.sequences) == (100, 3)
+    assert read.causes == cw.Causes(3.2, -0.5, 2.08, 0.0, None, None, None, None, 7, 0.5)
+    assert read.by_magnitude == (
+        cw.Bucket(0.0, 81, 0.25, 0.896, None),
+        cw.Bucket(1.0, 19, 0.0, 2.304, None),
+    )
+    assert read.by_position == (cw.Bucket(4.0, 100, 0.0, 3.2, 1.6),)
+    assert (read.by_length, read.by_log_ratio) == ((), ())
+    assert read.heaviest == (cw.HeavySequence(2, 40, 1.12),)
+
+
+def test_an_attribution_explains_itself_at_80_columns() -> None:
+    diagnosis = answer(attribution=ATTRIBUTION)
+    sentence = [
+        "k3 0.032 = 65 % engine and staleness, 11 % update, 24 % both together. 72 % of",
+        "it on tokens below -1 nat (19 % of tokens); 1 of 3 sequences carry 35 %.",
+    ]
+    assert str(diagnosis).splitlines() == [
+        "no findings in 1,200 tokens of 24 sequences",
+        *sentence,
+    ]
+    read = diagnosis.attribution
+    assert repr(read) == f"<Attribution: {SENTENCE}>"
+    assert read is not None
+    assert read.explain().splitlines() == [
+        *sentence,
+        "tokens by        from   tokens       k3  observed/expected",
+        "-log prob           0     81 %     28 %",
+        "                    1     19 %     72 %",
+        "position            4    100 %    100 %  2",
+        "heaviest sequences: 2 (35 %)",
+    ]
+
+
+def test_a_batch_without_drift_explains_itself() -> None:
+    still = {**ATTRIBUTION, "causes": {}, "byPosition": [], "heaviest": [{"tokens": "9"}]}
+    still["byMagnitude"] = [{"tokens": "100"}]
+    read = answer(attribution=still).attribution
+    assert read is not None
+    assert read.table().splitlines() == [
+        "tokens by        from   tokens       k3  observed/expected",
+        "-log prob           0    100 %      0 %",
+    ]
 
 
 def batch(**changes: Any) -> dict[str, Any]:

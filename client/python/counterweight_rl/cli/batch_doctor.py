@@ -39,6 +39,8 @@ def report(found: Diagnosis, path: pathlib.Path, fail_on: str, *, as_json: bool)
         print(json.dumps(asdict(found), indent=2))
     else:
         print(f"{path}: {found}")
+        if found.attribution is not None:
+            print(found.attribution.table())
         for warning in found.warnings:
             print(f"warning: {warning}")
     least = _SEVERITIES.index(fail_on)

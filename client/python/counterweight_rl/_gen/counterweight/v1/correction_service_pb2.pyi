@@ -294,20 +294,22 @@ class DiagnoseRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., group_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ...) -> None: ...
 
 class DiagnoseResponse(_message.Message):
-    __slots__ = ("request_id", "findings", "tokens", "examined_tokens", "examined_sequences", "warnings")
+    __slots__ = ("request_id", "findings", "tokens", "examined_tokens", "examined_sequences", "warnings", "attribution")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     EXAMINED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EXAMINED_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     findings: _containers.RepeatedCompositeFieldContainer[_diagnosis_pb2.Finding]
     tokens: int
     examined_tokens: int
     examined_sequences: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    attribution: _diagnosis_pb2.Attribution
+    def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., attribution: _Optional[_Union[_diagnosis_pb2.Attribution, _Mapping]] = ...) -> None: ...
 
 class ReportStepRequest(_message.Message):
     __slots__ = ("request_id", "labels", "tokens", "issued", "applied", "skipped_batches", "ratio_all_one", "num_reports")

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from ...counterweight.v1 import tensor_pb2 as counterweight_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n counterweight/v1/diagnosis.proto\x12\x10\x63ounterweight.v1\x1a\x1d\x63ounterweight/v1/tensor.proto\"\x95\x03\n\x07\x46inding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x08severity\x18\x02 \x01(\x0e\x32\x1a.counterweight.v1.Severity\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12,\n\x06stream\x18\x04 \x01(\x0e\x32\x1c.counterweight.v1.TensorRole\x12\x15\n\x08observed\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08repaired\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x39\n\x08\x65vidence\x18\x07 \x03(\x0b\x32\'.counterweight.v1.Finding.EvidenceEntry\x12\x15\n\x08sequence\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08position\x18\t \x01(\x03H\x03\x88\x01\x01\x12\x10\n\x08sentence\x18\n \x01(\t\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0b\n\t_observedB\x0b\n\t_repairedB\x0b\n\t_sequenceB\x0b\n\t_position*a\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n\rSEVERITY_NOTE\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x12\x12\n\x0eSEVERITY_ERROR\x10\x03\x42RZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n counterweight/v1/diagnosis.proto\x12\x10\x63ounterweight.v1\x1a\x1d\x63ounterweight/v1/tensor.proto\"\x95\x03\n\x07\x46inding\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\x08severity\x18\x02 \x01(\x0e\x32\x1a.counterweight.v1.Severity\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12,\n\x06stream\x18\x04 \x01(\x0e\x32\x1c.counterweight.v1.TensorRole\x12\x15\n\x08observed\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08repaired\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x39\n\x08\x65vidence\x18\x07 \x03(\x0b\x32\'.counterweight.v1.Finding.EvidenceEntry\x12\x15\n\x08sequence\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08position\x18\t \x01(\x03H\x03\x88\x01\x01\x12\x10\n\x08sentence\x18\n \x01(\t\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0b\n\t_observedB\x0b\n\t_repairedB\x0b\n\t_sequenceB\x0b\n\t_position\"\xbf\x03\n\x0b\x41ttribution\x12/\n\tnumerator\x18\x01 \x01(\x0e\x32\x1c.counterweight.v1.TensorRole\x12\x31\n\x0b\x64\x65nominator\x18\x02 \x01(\x0e\x32\x1c.counterweight.v1.TensorRole\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\x11\n\tsequences\x18\x04 \x01(\x03\x12(\n\x06\x63\x61uses\x18\x05 \x01(\x0b\x32\x18.counterweight.v1.Causes\x12.\n\x0c\x62y_magnitude\x18\x06 \x03(\x0b\x32\x18.counterweight.v1.Bucket\x12-\n\x0b\x62y_position\x18\x07 \x03(\x0b\x32\x18.counterweight.v1.Bucket\x12+\n\tby_length\x18\x08 \x03(\x0b\x32\x18.counterweight.v1.Bucket\x12.\n\x0c\x62y_log_ratio\x18\t \x03(\x0b\x32\x18.counterweight.v1.Bucket\x12\x31\n\x08heaviest\x18\n \x03(\x0b\x32\x1f.counterweight.v1.HeavySequence\x12\x10\n\x08sentence\x18\x0b \x01(\t\"\xde\x02\n\x06\x43\x61uses\x12\n\n\x02k3\x18\x01 \x01(\x01\x12\n\n\x02kl\x18\x02 \x01(\x01\x12 \n\x13k3_engine_staleness\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tk3_update\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x1b\n\x0ek3_interaction\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12 \n\x13kl_engine_staleness\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x16\n\tkl_update\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12\x16\n\tk3_engine\x18\x08 \x01(\x01H\x05\x88\x01\x01\x12\x14\n\x0c\x66resh_tokens\x18\t \x01(\x03\x12\x10\n\x08\x66resh_k3\x18\n \x01(\x01\x42\x16\n\x14_k3_engine_stalenessB\x0c\n\n_k3_updateB\x11\n\x0f_k3_interactionB\x16\n\x14_kl_engine_stalenessB\x0c\n\n_kl_updateB\x0c\n\n_k3_engine\"p\n\x06\x42ucket\x12\r\n\x05\x66irst\x18\x01 \x01(\x01\x12\x0e\n\x06tokens\x18\x02 \x01(\x03\x12\x11\n\tlog_ratio\x18\x03 \x01(\x01\x12\n\n\x02k3\x18\x04 \x01(\x01\x12\x18\n\x0bk3_expected\x18\x05 \x01(\x01H\x00\x88\x01\x01\x42\x0e\n\x0c_k3_expected\"=\n\rHeavySequence\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0e\n\x06tokens\x18\x02 \x01(\x03\x12\n\n\x02k3\x18\x03 \x01(\x01*a\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n\rSEVERITY_NOTE\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x12\x12\n\x0eSEVERITY_ERROR\x10\x03\x42RZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,10 +25,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'ZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1'
   _globals['_FINDING_EVIDENCEENTRY']._loaded_options = None
   _globals['_FINDING_EVIDENCEENTRY']._serialized_options = b'8\001'
-  _globals['_SEVERITY']._serialized_start=493
-  _globals['_SEVERITY']._serialized_end=590
+  _globals['_SEVERITY']._serialized_start=1473
+  _globals['_SEVERITY']._serialized_end=1570
   _globals['_FINDING']._serialized_start=86
   _globals['_FINDING']._serialized_end=491
   _globals['_FINDING_EVIDENCEENTRY']._serialized_start=392
   _globals['_FINDING_EVIDENCEENTRY']._serialized_end=439
+  _globals['_ATTRIBUTION']._serialized_start=494
+  _globals['_ATTRIBUTION']._serialized_end=941
+  _globals['_CAUSES']._serialized_start=944
+  _globals['_CAUSES']._serialized_end=1294
+  _globals['_BUCKET']._serialized_start=1296
+  _globals['_BUCKET']._serialized_end=1408
+  _globals['_HEAVYSEQUENCE']._serialized_start=1410
+  _globals['_HEAVYSEQUENCE']._serialized_end=1471
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -48,3 +48,77 @@ class Finding(_message.Message):
     position: int
     sentence: str
     def __init__(self, name: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., confidence: _Optional[float] = ..., stream: _Optional[_Union[_tensor_pb2.TensorRole, str]] = ..., observed: _Optional[float] = ..., repaired: _Optional[float] = ..., evidence: _Optional[_Mapping[str, float]] = ..., sequence: _Optional[int] = ..., position: _Optional[int] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class Attribution(_message.Message):
+    __slots__ = ("numerator", "denominator", "tokens", "sequences", "causes", "by_magnitude", "by_position", "by_length", "by_log_ratio", "heaviest", "sentence")
+    NUMERATOR_FIELD_NUMBER: _ClassVar[int]
+    DENOMINATOR_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    BY_MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
+    BY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    BY_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    BY_LOG_RATIO_FIELD_NUMBER: _ClassVar[int]
+    HEAVIEST_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    numerator: _tensor_pb2.TensorRole
+    denominator: _tensor_pb2.TensorRole
+    tokens: int
+    sequences: int
+    causes: Causes
+    by_magnitude: _containers.RepeatedCompositeFieldContainer[Bucket]
+    by_position: _containers.RepeatedCompositeFieldContainer[Bucket]
+    by_length: _containers.RepeatedCompositeFieldContainer[Bucket]
+    by_log_ratio: _containers.RepeatedCompositeFieldContainer[Bucket]
+    heaviest: _containers.RepeatedCompositeFieldContainer[HeavySequence]
+    sentence: str
+    def __init__(self, numerator: _Optional[_Union[_tensor_pb2.TensorRole, str]] = ..., denominator: _Optional[_Union[_tensor_pb2.TensorRole, str]] = ..., tokens: _Optional[int] = ..., sequences: _Optional[int] = ..., causes: _Optional[_Union[Causes, _Mapping]] = ..., by_magnitude: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., by_position: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., by_length: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., by_log_ratio: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., heaviest: _Optional[_Iterable[_Union[HeavySequence, _Mapping]]] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class Causes(_message.Message):
+    __slots__ = ("k3", "kl", "k3_engine_staleness", "k3_update", "k3_interaction", "kl_engine_staleness", "kl_update", "k3_engine", "fresh_tokens", "fresh_k3")
+    K3_FIELD_NUMBER: _ClassVar[int]
+    KL_FIELD_NUMBER: _ClassVar[int]
+    K3_ENGINE_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    K3_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    K3_INTERACTION_FIELD_NUMBER: _ClassVar[int]
+    KL_ENGINE_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    KL_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    K3_ENGINE_FIELD_NUMBER: _ClassVar[int]
+    FRESH_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FRESH_K3_FIELD_NUMBER: _ClassVar[int]
+    k3: float
+    kl: float
+    k3_engine_staleness: float
+    k3_update: float
+    k3_interaction: float
+    kl_engine_staleness: float
+    kl_update: float
+    k3_engine: float
+    fresh_tokens: int
+    fresh_k3: float
+    def __init__(self, k3: _Optional[float] = ..., kl: _Optional[float] = ..., k3_engine_staleness: _Optional[float] = ..., k3_update: _Optional[float] = ..., k3_interaction: _Optional[float] = ..., kl_engine_staleness: _Optional[float] = ..., kl_update: _Optional[float] = ..., k3_engine: _Optional[float] = ..., fresh_tokens: _Optional[int] = ..., fresh_k3: _Optional[float] = ...) -> None: ...
+
+class Bucket(_message.Message):
+    __slots__ = ("first", "tokens", "log_ratio", "k3", "k3_expected")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOG_RATIO_FIELD_NUMBER: _ClassVar[int]
+    K3_FIELD_NUMBER: _ClassVar[int]
+    K3_EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    first: float
+    tokens: int
+    log_ratio: float
+    k3: float
+    k3_expected: float
+    def __init__(self, first: _Optional[float] = ..., tokens: _Optional[int] = ..., log_ratio: _Optional[float] = ..., k3: _Optional[float] = ..., k3_expected: _Optional[float] = ...) -> None: ...
+
+class HeavySequence(_message.Message):
+    __slots__ = ("sequence", "tokens", "k3")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    K3_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    tokens: int
+    k3: float
+    def __init__(self, sequence: _Optional[int] = ..., tokens: _Optional[int] = ..., k3: _Optional[float] = ...) -> None: ...
