@@ -6,7 +6,7 @@
 // advantage; w the importance weight, after rules and normalization (1 where
 // the spec has none); V the surrogate. The loss is
 //
-//   sum_i factor_i sum_t keep_t w_t V_t
+//   sum_i factor_i sum_t keep_t w_t V_t (counts_dropped: m_t)
 //     + kl.coefficient sum_i kl_factor_i sum_t k_t
 //
 // with factors made by LossReduction. Weights, masks and divisors are
@@ -88,12 +88,15 @@ struct LossReduction {
   bool operator==(const LossReduction&) const = default;
 };
 
-// k, with d = current - ref. k1: d; k2: d^2 / 2; k3: exp(-d) - 1 + d.
+// k, with d = current - ref, or of another policy (KlSpec::source). k1: d; k2:
+// d^2 / 2; k3: exp(-d) - 1 + d.
 enum class KlEstimator : uint8_t { kNone, kK1, kK2, kK3, kAbs };
 
 struct KlSpec {
   KlEstimator estimator = KlEstimator::kNone;
   double coefficient = 0.0;  // >= 0
+  // d is of current and ref or, but for k3, of kCurrentRollout or kCurrentOld.
+  RatioSource source = RatioSource::kRefCurrent;
   // Symmetric clamps of d before and of k after the formula, nats, > 0;
   // gradient 0 outside.
   double token_clamp = std::numeric_limits<double>::infinity();
@@ -167,6 +170,9 @@ struct LossSpec {
   // A becomes float32(A factor_i) before everything, and the factor 1: for
   // surrogates that are not proportional to A.
   bool prescales_advantages = false;
+  // V of tokens that rules dropped counts too: ROLL's token-mean has no mask.
+  // For losses of tokens, without counts_padding.
+  bool counts_dropped = false;
   // Width of the padded batch. kVespo: padding adds log of the weight of a
   // ratio of 1 to its row. 0: padding adds nothing.
   int64_t padded_length = 0;

@@ -56,7 +56,7 @@ struct PeerLossSums {
   // DPPO, tokens of keep: A = 0 and beyond clip_low, which "clipped" excludes.
   int64_t clipped_zero_kept;
   double clipped_ratio;  // sum over m of clip(r). Reader: SkyRL.
-  double ref_log_ratio;  // sum over m of current - ref. Reader: OpenRLHF.
+  double ref_log_ratio;  // sum over m of the KL's d. Reader: OpenRLHF.
   // Rows with tokens in m. Shares of the row's tokens that are high or low.
   // Reader: TRL.
   double row_high, row_low;  // sums

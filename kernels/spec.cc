@@ -30,12 +30,26 @@ std::string ToString(const WeightSpec& weight) {
   return text + ")";
 }
 
+const char* ConditionText(Condition condition) {
+  switch (condition) {
+    case Condition::kAlways:
+      return "";
+    case Condition::kNegativeAdvantage:
+      return ", where A < 0";
+    case Condition::kPositiveAdvantage:
+      return ", where A > 0";
+    case Condition::kNonPositiveAdvantage:
+      return ", where A <= 0";
+  }
+  return "";
+}
+
 std::string ToString(const RejectionRule& rule) {
   std::string text = "rule(" + RuleName(rule) + " of " + Name(rule.source) +
                      " in [" + Number(rule.lower) + ", " + Number(rule.upper) +
                      "], clamps " + Number(rule.token_clamp) + " and " +
                      Number(rule.aggregate_clamp);
-  if (rule.condition == Condition::kNegativeAdvantage) text += ", where A < 0";
+  text += ConditionText(rule.condition);
   if (rule.effect == Effect::kZeroWeight) text += ", zeroes the weight";
   return text + ")";
 }

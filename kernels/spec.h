@@ -30,18 +30,21 @@ enum class Bound : uint8_t { kNone, kTruncate, kMask };
 // kRatio: l; kK2: l^2 / 2; kK3: exp(l) - 1 - l. With p and q the exponentials
 // of the ratio's denominator and numerator, within kLeastProbability of 0 and
 // 1, kBinaryKl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)), nats;
-// kTotalVariation: |p - q|.
+// kTotalVariation: |p - q|. Without those bounds kDifference: q - p.
+// kReverseK3: exp(-l) - 1 + l.
 enum class Estimator : uint8_t {
   kRatio,
   kK2,
   kK3,
   kBinaryKl,
   kTotalVariation,
-  kLast = kTotalVariation
+  kDifference,
+  kReverseK3,
+  kLast = kReverseK3
 };
 inline constexpr double kLeastProbability = 1e-6;
 
-// True for those of two probabilities, not of their log ratio.
+// True for those that take no clamp of log ratios: all but the first three.
 bool IsDivergence(Estimator estimator);
 
 // kToken decides about each token by its own number, kPrefixMean by the mean
@@ -58,8 +61,14 @@ enum class Aggregation : uint8_t {
   kLast = kPrefixMean
 };
 
-// kNegativeAdvantage: only tokens with an advantage below 0.
-enum class Condition : uint8_t { kAlways, kNegativeAdvantage };
+// Only tokens with an advantage A < 0, A > 0, A <= 0.
+enum class Condition : uint8_t {
+  kAlways,
+  kNegativeAdvantage,
+  kPositiveAdvantage,
+  kNonPositiveAdvantage,
+  kLast = kNonPositiveAdvantage
+};
 // kDrop removes the token from the keep mask; kZeroWeight leaves it there with
 // the weight 0.
 enum class Effect : uint8_t { kDrop, kZeroWeight };

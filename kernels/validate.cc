@@ -80,8 +80,7 @@ void CheckRule(const CorrectionSpec& spec, int r,
   check.Require(IsAboveZero(rule.token_clamp), SpecField::kRuleTokenClamp,
                 kClampReason);
   check.Require(!IsDivergence(rule.estimator) || rule.token_clamp == kUnbounded,
-                SpecField::kRuleTokenClamp,
-                "is for log ratios, not for BINARY_KL, TOTAL_VARIATION");
+                SpecField::kRuleTokenClamp, "is for RATIO, K2 and K3 only");
   check.Require(IsAboveZero(rule.aggregate_clamp),
                 SpecField::kRuleAggregateClamp, kClampReason);
   const bool sums_ratios = InfoOf(rule.aggregation).Has(kAggregatesSum) &&

@@ -31,6 +31,9 @@ class LossChecker {
     CheckWeight();
     CheckKl();
     CheckPadding();
+    Require(!loss_.counts_dropped || (!Has(kTraitRow) && !loss_.counts_padding),
+            SpecField::kLossSurrogate,
+            "is of rows or of padding, which rules empty");
   }
 
  private:
@@ -134,6 +137,13 @@ class LossChecker {
     if (kl.estimator == KlEstimator::kNone) return;
     Require(kl.coefficient >= 0.0 && std::isfinite(kl.coefficient),
             SpecField::kKlCoefficient, "must be a finite number >= 0");
+    const bool is_of_ref = kl.source == RatioSource::kRefCurrent;
+    Require(
+        is_of_ref ||
+            (IsOfCurrent(kl.source) && kl.source != RatioSource::kCurrentSelf),
+        SpecField::kKlEstimator, "must be of current and ref, rollout or old");
+    Require(is_of_ref || kl.estimator != KlEstimator::kK3,
+            SpecField::kKlEstimator, "K3 is of current and ref");
     Require(IsAboveZero(kl.token_clamp), SpecField::kKlTokenClamp,
             "must be > 0 nats as float32, or absent for no clamp");
     Require(IsAboveZero(kl.value_clamp), SpecField::kKlValueClamp,

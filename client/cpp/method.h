@@ -18,11 +18,11 @@ v1::Method Preset(std::string_view name,
                   const std::map<std::string, double>& parameters = {});
 
 // Another system's own configuration block ("verl", "trl", "skyrl", "openrlhf",
-// "slime", "miles", "nemo_rl", "ms_swift", "tinker") as a JSON object; empty
-// text means the system's defaults. `release` selects the release to reproduce,
-// "0.9.1"; empty means the newest that the server knows (v1::Dialect.release).
-// kInvalidArgument if the block is not a JSON object; the server checks its
-// fields.
+// "slime", "miles", "nemo_rl", "ms_swift", "prime_rl", "areal", "roll",
+// "tinker") as a JSON object; empty text means the system's defaults. `release`
+// selects the release to reproduce, "0.9.1"; empty means the newest that the
+// server knows (v1::Dialect.release). kInvalidArgument if the block is not a
+// JSON object; the server checks its fields.
 Status Dialect(std::string_view system, std::string_view block_json,
                v1::Method* method, std::string_view release = "");
 

@@ -63,6 +63,11 @@ const (
 	EstimatorBinaryKL = pb.Estimator_ESTIMATOR_BINARY_KL
 	// EstimatorTotalVariation: |p - q| of the same, in [0, 1]. Takes no token_clamp.
 	EstimatorTotalVariation = pb.Estimator_ESTIMATOR_TOTAL_VARIATION
+	// EstimatorDifference: q - p of the same, not brought into an interval, in [-1, 1]. Takes no
+	// token_clamp.
+	EstimatorDifference = pb.Estimator_ESTIMATOR_DIFFERENCE
+	// EstimatorReverseK3: exp(-l) - 1 + l. Takes no token_clamp.
+	EstimatorReverseK3 = pb.Estimator_ESTIMATOR_REVERSE_K3
 )
 
 // Aggregation: Combination of the tokens' contributions into a rule's statistic.
@@ -105,6 +110,10 @@ const (
 	// RuleConditionNegativeAdvantage: Only at tokens whose advantage is < 0 (OPSM); needs
 	// ADVANTAGES.
 	RuleConditionNegativeAdvantage = pb.RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE
+	// RuleConditionPositiveAdvantage: Only at those whose advantage is > 0.
+	RuleConditionPositiveAdvantage = pb.RuleCondition_RULE_CONDITION_POSITIVE_ADVANTAGE
+	// RuleConditionNonPositiveAdvantage: Only at those whose advantage is <= 0.
+	RuleConditionNonPositiveAdvantage = pb.RuleCondition_RULE_CONDITION_NON_POSITIVE_ADVANTAGE
 )
 
 // RuleEffect: Effect of a rule on a token that it does not keep.

@@ -101,6 +101,12 @@ func (r RuleConfig) OnlyNegativeAdvantages() RuleConfig {
 	})
 }
 
+// Where applies the rule where the condition holds; those of advantages need
+// Batch.Advantages.
+func (r RuleConfig) Where(condition RuleCondition) RuleConfig {
+	return r.with(func(r *pb.RejectionRule) { r.Condition = condition })
+}
+
 // ZeroWeight makes the weight 0 instead of dropping the token: keep mask and denominators
 // stay. It needs an importance weight.
 func (r RuleConfig) ZeroWeight() RuleConfig {

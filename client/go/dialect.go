@@ -32,9 +32,10 @@ func IgnoreUnknownFields() DialectOption {
 }
 
 // Dialect is another system's own configuration: "verl", "trl", "skyrl", "openrlhf", "slime",
-// "miles", "nemo_rl", "ms_swift", "tinker", and others of ServerInfo.Dialects. The block holds maps
-// with string keys, slices, strings, numbers, booleans and nil; nil is the system's defaults. The
-// server checks its content; a value of another Go type is an InvalidRequestError of Correct.
+// "miles", "nemo_rl", "ms_swift", "prime_rl", "areal", "roll", "tinker", and others of
+// ServerInfo.Dialects. The block holds maps with string keys, slices, strings, numbers, booleans and
+// nil; nil is the system's defaults. The server checks its content; a value of another Go type is an
+// InvalidRequestError of Correct.
 //
 //	counterweight.Dialect("verl", map[string]any{"rollout_is": "token", "rollout_is_threshold": 2.0})
 func Dialect(system string, block map[string]any, options ...DialectOption) Method {

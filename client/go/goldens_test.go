@@ -18,8 +18,8 @@ const goldenFolder = "../../tests/golden"
 
 // goldenCounts are how many files there are of each system: none is left out.
 var goldenCounts = map[string]int{
-	"miles": 156, "ms_swift": 135, "nemo_rl": 148, "openrlhf": 108, "skyrl": 181, "slime": 167, "tinker": 108,
-	"trl": 175, "verl": 326, "dated/openrlhf": 111, "dated/trl": 88, "dated/verl": 68,
+	"areal": 138, "miles": 156, "ms_swift": 135, "nemo_rl": 148, "openrlhf": 108, "prime_rl": 73, "roll": 103,
+	"skyrl": 181, "slime": 167, "tinker": 108, "trl": 175, "verl": 326, "dated/openrlhf": 111, "dated/trl": 88, "dated/verl": 68,
 }
 
 // oldReleases are those that equal the files without one; a system without releases has none.

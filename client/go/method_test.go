@@ -26,7 +26,7 @@ func everything() []ConfigPart {
 		ImportanceWeight(RatioOldRollout, LevelToken, BoundTruncate).
 			Lower(0.5).Upper(2).TokenClamp(20).AggregateClamp(10).Normalize().AfterRule(1),
 		RejectionRule(RatioCurrentRollout, EstimatorRatio, AggregationMean).Lower(0.9).Upper(1.1).
-			TokenClamp(20).AggregateClamp(10).Name("mine").OnlyNegativeAdvantages().ZeroWeight(),
+			TokenClamp(20).AggregateClamp(10).Name("mine").OnlyNegativeAdvantages().Where(RuleConditionPositiveAdvantage).ZeroWeight(),
 		Sequential(),
 		DriftSource(RatioCurrentOld),
 		PolicyLoss(SurrogatePPOClip, SeqMeanTokenSumNorm, DenominatorGlobal).Ratio(RatioCurrentOld).

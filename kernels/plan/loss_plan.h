@@ -30,6 +30,8 @@ struct LossPlan {
   bool needs_row_gradient;
   // Tokens need sums of the whole batch first.
   bool by_batch;
+  // Dropped tokens count, and there may be some.
+  bool counts_dropped;
   // Tokens are chosen from the whole batch.
   bool selects;
   // As kTraitRowBySign.
@@ -46,6 +48,8 @@ struct LossPlan {
   bool has_kl_ratio;
   RatioSource kl_ratio_source;
   float kl_ratio_cap;
+  // The penalty is not of the reference: KlSpec::source.
+  bool has_kl_source;
   bool reads_padding;
   IntervalTerms clamp;  // of the log ratio
   IntervalTerms kl_clamp;

@@ -49,11 +49,12 @@ enum Need : Needs {
   kNeedRowRatio = Needs{1} << 23,     // LossLevel::kSequence
   kNeedRowGradient = Needs{1} << 24,  // tokens get a share of their row's slope
   kNeedKl = Needs{1} << 25,           // the penalty
-  kNeedKlRatio = Needs{1} << 26,      // LossPlan::has_kl_ratio
+  kNeedKlRatio = Needs{1} << 26,      // LossPlan::has_kl_ratio, has_kl_source
   kNeedPadding = Needs{1} << 27,      // masked positions are read
   kNeedSelection = Needs{1} << 28,    // KL_COV, CLIP_COV
   kNeedRowAdvantages = Needs{1} << 29,  // prescales_advantages
   kNeedPeerLoss = Needs{1} << 30,       // LossSpec::peer_sums, with metrics
+  kNeedDroppedLoss = Needs{1} << 31,    // LossPlan::counts_dropped
 };
 
 // Sets with a name of their own.

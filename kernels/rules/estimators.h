@@ -18,7 +18,8 @@ inline namespace COUNTERWEIGHT_ISA {
 // l, clamped.
 struct RatioEstimator {
   static constexpr Estimator kEstimator = Estimator::kRatio;
-  static constexpr EstimatorInfo kInfo = {"ratio", kEstimatesLogRatio};
+  static constexpr EstimatorInfo kInfo = {
+      "ratio", kEstimatesLogRatio | kEstimatorIsSigned};
 
   // Writes t.statistic; `source` is the rule's.
   template <class Lanes>
@@ -74,17 +75,11 @@ struct K3Estimator {
   }
 };
 
-// Divergences of two probabilities of one token, p = exp(denominator) and q =
-// exp(numerator) of the rule's ratio source, as OpenRLHF 0.11.2 gates by them
-// (openrlhf/models/loss.py). Of::divergence(p, q) is the divergence.
+// A function of both log-probs of the rule's ratio source, in float64:
+// Of::statistic(numerator, denominator).
 template <class Of>
-struct DivergenceEstimator {
-  struct Probability {
-    double of;
-    double rest;  // 1 - of, accurate where `of` is near 1
-  };
-
-  // Masked positions have p = q, and 0.
+struct LogProbsEstimator {
+  // Masked positions have equal log-probs, and 0.
   template <class Lanes>
   COUNTERWEIGHT_HD static void evaluate(const ClampTerms& /*c*/,
                                         RatioSource source,
@@ -95,11 +90,28 @@ struct DivergenceEstimator {
     COUNTERWEIGHT_UNROLL
     for (int k = 0; k < s.steps; ++k) {
       for (int i = 0; i < Lanes::kWidth; ++i) {
-        const Probability p = bounded(static_cast<double>(den.at[k][i]));
-        const Probability q = bounded(static_cast<double>(num.at[k][i]));
-        t.statistic.at[k][i] = static_cast<float>(Of::divergence(p, q));
+        t.statistic.at[k][i] = static_cast<float>(
+            Of::statistic(static_cast<double>(num.at[k][i]),
+                          static_cast<double>(den.at[k][i])));
       }
     }
+  }
+};
+
+// Divergences of two probabilities of one token, p = exp(denominator) and q =
+// exp(numerator), as OpenRLHF 0.11.2 gates by them (openrlhf/models/loss.py).
+// Of::divergence(p, q) is the divergence.
+template <class Of>
+struct DivergenceEstimator : LogProbsEstimator<DivergenceEstimator<Of>> {
+  struct Probability {
+    double of;
+    double rest;  // 1 - of, accurate where `of` is near 1
+  };
+
+  COUNTERWEIGHT_HD static double statistic(double numerator,
+                                           double denominator) {
+    const Probability p = bounded(denominator);
+    return Of::divergence(p, bounded(numerator));
   }
 
  private:
@@ -138,6 +150,32 @@ struct TotalVariationEstimator : DivergenceEstimator<TotalVariationEstimator> {
   }
 };
 
+// q - p: prime-rl @559b4477 bounds it by dppo_mask_low and dppo_mask_high, ROLL
+// @8eb27cc2 by diff_low and diff_high.
+struct DifferenceEstimator : LogProbsEstimator<DifferenceEstimator> {
+  static constexpr Estimator kEstimator = Estimator::kDifference;
+  static constexpr EstimatorInfo kInfo = {
+      "difference", kEstimatesDivergence | kEstimatorIsSigned};
+
+  COUNTERWEIGHT_HD static double statistic(double numerator,
+                                           double denominator) {
+    return exp64(numerator) - exp64(denominator);
+  }
+};
+
+// exp(-l) - 1 + l, K3 of the exchanged ratio: kl_k3 of AReaL @cbff54d6.
+struct ReverseK3Estimator : LogProbsEstimator<ReverseK3Estimator> {
+  static constexpr Estimator kEstimator = Estimator::kReverseK3;
+  static constexpr EstimatorInfo kInfo = {"reverse_k3", kEstimatesDivergence};
+
+  // The terms' difference is rounded to 1e-16 l, far below l^2 / 2.
+  COUNTERWEIGHT_HD static double statistic(double numerator,
+                                           double denominator) {
+    const double l = numerator - denominator;
+    return expm1_64(-l) + l;
+  }
+};
+
 template <class... E>
 struct EstimatorList {
   static constexpr size_t kSize = sizeof...(E);
@@ -150,7 +188,8 @@ struct EstimatorList {
 };
 
 using Estimators = EstimatorList<RatioEstimator, K2Estimator, K3Estimator,
-                                 BinaryKlEstimator, TotalVariationEstimator>;
+                                 BinaryKlEstimator, TotalVariationEstimator,
+                                 DifferenceEstimator, ReverseK3Estimator>;
 static_assert(Estimators::IsInOrder());
 static_assert(static_cast<size_t>(Estimator::kLast) + 1 == Estimators::kSize,
               "an estimator without a struct");

@@ -12,11 +12,12 @@ enum EstimatorTrait : uint32_t {
   // The statistic is the log ratio itself: of either sign, summed exactly,
   // bounded by ratios.
   kEstimatesLogRatio = 1u << 0,
-  // The statistic is of two probabilities, not of their log ratio, and has no
-  // clamp.
+  // The statistic is of the two log-probs themselves and has no clamp.
   kEstimatesDivergence = 1u << 1,
   // Reads exp(l) - 1 - l.
   kEstimatorReadsExp = 1u << 2,
+  // The statistic may be below 0.
+  kEstimatorIsSigned = 1u << 3,
 };
 
 struct EstimatorInfo {

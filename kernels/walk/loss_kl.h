@@ -12,11 +12,11 @@ struct LossKl {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
-  // k of d = current - ref; the tile of the source holds -d.
+  // k of d = current - ref, whose tile holds -d, or of another source's d.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s,
                                    LossTiles<Lanes>& t) {
     const LossPlan& loss = plan.loss;
-    constexpr int kSource = static_cast<int>(RatioSource::kRefCurrent);
+    constexpr int kRef = static_cast<int>(RatioSource::kRefCurrent);
     const KlSpec& kl = loss.spec.kl;
     const IntervalTerms c = loss.kl_clamp;
     const TileOf<Lanes>& over =
@@ -26,6 +26,10 @@ struct LossKl {
     const bool is_own = needs<Lanes>(plan, kNeedKlRatio) && kl.has_own_ratio;
     const TileOf<Lanes>& own_ratios =
         s.exp[static_cast<int>(loss.kl_ratio_source)];
+    const bool is_of_ref =
+        !(needs<Lanes>(plan, kNeedKlRatio) && loss.has_kl_source);
+    const TileOf<Lanes>& log_ratios =
+        s.log_ratio[is_of_ref ? kRef : static_cast<int>(kl.source)];
     const bool by_row = needs<Lanes>(plan, kNeedRowRatio) && !is_own;
     const bool has_weight =
         may_weigh<Lanes>() && loss.weighs_tokens && kl.has_weight;
@@ -33,7 +37,8 @@ struct LossKl {
     for_each_group<kWidth>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec zero{};
-      const Vec raw = s.log_ratio[kSource].vec(k, g);
+      const Vec l = log_ratios.vec(k, g);
+      const Vec raw = is_of_ref ? l : -l;
       const auto high = raw > c.upper;
       const auto low = raw < c.lower;
       const Vec capped = high ? splat(c.upper) : raw;
@@ -52,9 +57,9 @@ struct LossKl {
           slope = -x;
           break;
         case KlEstimator::kK3: {
-          const Vec own = high ? splat(c.k3_upper) : s.k3[kSource].vec(k, g);
+          const Vec own = high ? splat(c.k3_upper) : s.k3[kRef].vec(k, g);
           value = low ? splat(c.k3_lower) : own;
-          slope = -s.expm1[kSource].vec(k, g);
+          slope = -s.expm1[kRef].vec(k, g);
           break;
         }
         case KlEstimator::kAbs: {
@@ -77,7 +82,7 @@ struct LossKl {
       slope = below ? zero : slope;
       if (kl.straight_through) slope = -raw;
       if constexpr (Lanes::may(kNeedKlRatio)) {
-        if (needs<Lanes>(plan, kNeedKlRatio) && !is_own) {
+        if (needs<Lanes>(plan, kNeedKlRatio) && kl.gradient_ratio_cap > 0.0) {
           slope *= least(own_ratios.vec(k, g), splat(loss.kl_ratio_cap));
         }
       }

@@ -97,6 +97,8 @@ struct LossPhase {
     // A token that counts weighs 1 where there are no weights.
     const TileOf<Lanes>& weights = Lanes::choose(
         may_weigh<Lanes>() && loss.weighs_tokens, s.weight, s.mask);
+    const TileOf<Lanes>& counted =
+        Lanes::choose(needs<Lanes>(plan, kNeedDroppedLoss), s.mask, s.kept);
     const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(loss, s, t);
     const TileOf<Lanes>& ratio_slopes = LossRatios<Lanes>::slope(loss, s, t);
     with_surrogate<SurrogateOfWalk<Lanes>>(
@@ -113,7 +115,7 @@ struct LossPhase {
                                           t.excess.vec(k, g),
                                           t.prepared.vec(k, g),
                                           {row.value[0], row.value[1]}};
-                emit(by_row, surrogate.value(loss, x), weights,
+                emit(by_row, surrogate.value(loss, x), weights, counted,
                      ratio_slopes.vec(k, g), measured, k, g, s, t);
               });
         });
@@ -123,14 +125,15 @@ struct LossPhase {
   // through r is the row's, see LossTiles::sequence_slope. A weight of 0 makes
   // everything 0, a slope of 0 stays 0 under an infinite r.
   COUNTERWEIGHT_HD static void emit(bool by_row, const SurrogateVec& v,
-                                    const TileOf<Lanes>& weights, Vec dr,
+                                    const TileOf<Lanes>& weights,
+                                    const TileOf<Lanes>& counted, Vec dr,
                                     bool measured, int k, int g, const State& s,
                                     LossTiles<Lanes>& t) {
     const Vec zero{};
     const Vec w = weights.vec(k, g);
     const RatioSlope through = slope_through_ratio(v, dr);
     const auto weighs = w != 0.0f;
-    const auto kept = (s.kept.vec(k, g) != 0.0f) & weighs;
+    const auto kept = (counted.vec(k, g) != 0.0f) & weighs;
     Vec own = v.slope;
     if (by_row) {
       t.sequence_slope.set(k, g, kept ? w * through.own : zero);

@@ -119,6 +119,8 @@ struct LossSumsPhase {
                                           Acc& acc) {
     const LossTiles<Lanes>& t = tiles(s);
     const TileOf<Lanes>& ratios = LossRatios<Lanes>::ratio(plan.loss, s, t);
+    const TileOf<Lanes>& counted =
+        Lanes::choose(needs<Lanes>(plan, kNeedDroppedLoss), s.mask, s.kept);
     // The slope that clipping took; 0 where both are infinite.
     const auto lost = [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
       const Vec own = t.slope.vec(k, g);
@@ -143,7 +145,7 @@ struct LossSumsPhase {
                   const Vec full = t.full_slope.vec(k, g);
                   to.sum[1] += full;
                   if constexpr (kRules) {
-                    const auto kept = s.kept.vec(k, g) != 0.0f;
+                    const auto kept = counted.vec(k, g) != 0.0f;
                     to.sum[2] += kept ? lost(k, g) : Vec{};
                     to.sum[3] += kept ? Vec{} : full;
                   } else {
@@ -202,10 +204,16 @@ struct LossSumsPhase {
     const TileOf<Lanes>& over =
         Lanes::choose(over_set == TokenSet::kKept, s.kept, s.mask);
     if (serves_peers(plan)) {
-      const ExactLogRatio<Lanes> exact(s, RatioSource::kRefCurrent, kUnbounded);
+      const bool is_of_ref =
+          !(needs<Lanes>(plan, kNeedKlRatio) && plan.loss.has_kl_source);
+      const ExactLogRatio<Lanes> exact(
+          s, is_of_ref ? RatioSource::kRefCurrent : plan.loss.spec.kl.source,
+          kUnbounded);
       acc.add_exact(kBase + kLossRefLogRatio, s.steps,
-                    [&](int k, int h)
-                        COUNTERWEIGHT_INLINE_LAMBDA { return -exact(k, h); });
+                    [&](int k, int h) COUNTERWEIGHT_INLINE_LAMBDA {
+                      const WideVec l = exact(k, h);
+                      return is_of_ref ? -l : l;
+                    });
     }
     acc.count_each(kBase + kLossKlTokens, s.steps,
                    [&](int k, int g)

@@ -53,6 +53,8 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.has_kl = loss.kl.estimator != KlEstimator::kNone;
   plan.has_kl_ratio = plan.has_kl && (loss.kl.gradient_ratio_cap > 0.0 ||
                                       loss.kl.has_own_ratio);
+  plan.has_kl_source =
+      plan.has_kl && loss.kl.source != RatioSource::kRefCurrent;
   plan.kl_ratio_source =
       loss.kl.has_own_ratio ? loss.kl.ratio_source : RatioSource::kCurrentOld;
   plan.kl_ratio_cap = static_cast<float>(loss.kl.gradient_ratio_cap);
@@ -60,6 +62,7 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.has_ratio = info.Has(kTraitRatio);
   plan.weighs_tokens =
       loss.applies_weight && spec.weight.level != Level::kNone && !per_row;
+  plan.counts_dropped = loss.counts_dropped && spec.num_rules > 0;
   plan.selects = info.Has(kTraitSelection);
   plan.row_by_sign = info.Has(kTraitRowBySign);
   plan.ratio_of_row = !plan.has_ratio || loss.level != LossLevel::kToken ||

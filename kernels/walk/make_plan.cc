@@ -93,7 +93,7 @@ void SetClampedInterval(RulePlan* plan) {
   const RejectionRule& rule = plan->rule;
   plan->clamped_lower = rule.lower;
   plan->clamped_upper = rule.upper;
-  if (!plan->is_log_ratio && rule.lower < 0.0) {
+  if (!InfoOf(rule.estimator).Has(kEstimatorIsSigned) && rule.lower < 0.0) {
     plan->clamped_lower = 0.0;
   }
 }
@@ -152,7 +152,7 @@ void AddLoss(Plan* plan) {
   if (!loss.ratio_of_row) plan->output_exps |= Bit(loss.spec.source);
   if (loss.reads_excess) plan->whole_exps |= Bit(loss.spec.source);
   if (!loss.has_kl) return;
-  plan->sources |= Bit(RatioSource::kRefCurrent);
+  plan->sources |= Bit(loss.spec.kl.source);
   if (loss.spec.kl.estimator == KlEstimator::kK3) {
     plan->output_exps |= Bit(RatioSource::kRefCurrent);
     plan->whole_exps |= Bit(RatioSource::kRefCurrent);
@@ -273,7 +273,7 @@ uint32_t RequiredTensors(const CorrectionSpec& spec) {
   if (spec.weight.level != Level::kNone) inputs |= InputsOf(spec.weight.source);
   for (int r = 0; r < spec.num_rules; ++r) {
     inputs |= InputsOf(spec.rules[r].source);
-    if (spec.rules[r].condition == Condition::kNegativeAdvantage) {
+    if (spec.rules[r].condition != Condition::kAlways) {
       inputs |= Bit(InputRole::kAdvantages);
     }
   }
@@ -282,7 +282,7 @@ uint32_t RequiredTensors(const CorrectionSpec& spec) {
   inputs |= Bit(InputRole::kAdvantages) | InputsOf(loss.metrics_source);
   if (HasRatio(loss.surrogate)) inputs |= InputsOf(loss.source);
   if (loss.kl.estimator != KlEstimator::kNone) {
-    inputs |= InputsOf(RatioSource::kRefCurrent);
+    inputs |= InputsOf(loss.kl.source);
     if (loss.kl.gradient_ratio_cap > 0.0) {
       inputs |= InputsOf(RatioSource::kCurrentOld);
     }

@@ -32,8 +32,10 @@ Needs NeedsOfLoss(const LossPlan& loss) {
          Where(loss.by_row, kNeedRowLoss) |
          Where(loss.spec.level == LossLevel::kSequence, kNeedRowRatio) |
          Where(loss.needs_row_gradient, kNeedRowGradient) |
-         Where(loss.has_kl, kNeedKl) | Where(loss.has_kl_ratio, kNeedKlRatio) |
+         Where(loss.has_kl, kNeedKl) |
+         Where(loss.has_kl_ratio || loss.has_kl_source, kNeedKlRatio) |
          Where(loss.reads_padding, kNeedPadding) |
+         Where(loss.counts_dropped, kNeedDroppedLoss) |
          Where(loss.selects, kNeedSelection) |
          Where(loss.spec.prescales_advantages, kNeedRowAdvantages);
 }

@@ -193,8 +193,9 @@ struct RulePhase {
     const TileOf<Lanes>& advantages = s.input[Sums::kAdvantages];
     for_each_group<kWidth>(
         s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-          const Vec fired = t.fired.vec(k, g);
-          t.fired.set(k, g, advantages.vec(k, g) < 0.0f ? fired : Vec{});
+          t.fired.set(k, g,
+                      Sums::where_condition_holds(rule, advantages.vec(k, g),
+                                                  t.fired.vec(k, g)));
         });
   }
 

@@ -30,6 +30,19 @@ struct RuleSums {
     return Lanes::may(kNeedConditions) && rule.is_conditional;
   }
 
+  // `fired`, 0 or 1, where the advantage a meets the rule's condition.
+  // REQUIRES: is_conditional(rule).
+  COUNTERWEIGHT_HD static Vec where_condition_holds(const RulePlan& rule, Vec a,
+                                                    Vec fired) {
+    const Condition condition = rule.rule.condition;
+    if (condition == Condition::kNegativeAdvantage) {
+      return a < 0.0f ? fired : Vec{};
+    }
+    const Vec where_positive = a > 0.0f ? fired : Vec{};
+    return condition == Condition::kPositiveAdvantage ? where_positive
+                                                      : fired - where_positive;
+  }
+
   // The statistic is the drift's log ratio, clamped, over the same tokens, and
   // so its extrema are theirs, clamped.
   COUNTERWEIGHT_HD static bool extends_drift(const Plan& plan,
@@ -151,8 +164,8 @@ struct RuleSums {
     if (is_conditional(rule)) {
       acc.count_each(RuleColumnIndex(r, kRuleFired), s.steps,
                      [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                       return advantages.vec(k, g) < 0.0f ? seen.vec(k, g)
-                                                          : Vec{};
+                       return where_condition_holds(rule, advantages.vec(k, g),
+                                                    seen.vec(k, g));
                      });
     }
     const int sum_column = RuleColumnIndex(r, kRuleSum);

@@ -118,6 +118,8 @@ inline constexpr EnumPair<kernels::Estimator, v1::Estimator> kEstimators[] = {
     {kernels::Estimator::kBinaryKl, v1::ESTIMATOR_BINARY_KL, "BINARY_KL"},
     {kernels::Estimator::kTotalVariation, v1::ESTIMATOR_TOTAL_VARIATION,
      "TOTAL_VARIATION"},
+    {kernels::Estimator::kDifference, v1::ESTIMATOR_DIFFERENCE, "DIFFERENCE"},
+    {kernels::Estimator::kReverseK3, v1::ESTIMATOR_REVERSE_K3, "REVERSE_K3"},
 };
 static_assert(IsWhole(kEstimators, v1::Estimator_ARRAYSIZE,
                       kernels::Estimator::kLast));
@@ -140,9 +142,13 @@ inline constexpr EnumPair<kernels::Condition, v1::RuleCondition> kConditions[] =
         {kernels::Condition::kAlways, v1::RULE_CONDITION_ALWAYS, "ALWAYS"},
         {kernels::Condition::kNegativeAdvantage,
          v1::RULE_CONDITION_NEGATIVE_ADVANTAGE, "NEGATIVE_ADVANTAGE"},
+        {kernels::Condition::kPositiveAdvantage,
+         v1::RULE_CONDITION_POSITIVE_ADVANTAGE, "POSITIVE_ADVANTAGE"},
+        {kernels::Condition::kNonPositiveAdvantage,
+         v1::RULE_CONDITION_NON_POSITIVE_ADVANTAGE, "NON_POSITIVE_ADVANTAGE"},
 };
 static_assert(IsWhole(kConditions, v1::RuleCondition_ARRAYSIZE,
-                      kernels::Condition::kNegativeAdvantage));
+                      kernels::Condition::kLast));
 
 inline constexpr EnumPair<kernels::Effect, v1::RuleEffect> kEffects[] = {
     {kernels::Effect::kDrop, v1::RULE_EFFECT_DROP, "DROP"},

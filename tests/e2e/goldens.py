@@ -13,10 +13,13 @@ from server_process import REPOSITORY
 FOLDER = REPOSITORY / "tests/golden"
 # Number of files of each system, so that no file is skipped.
 COUNTS = {
+    "areal": 138,
     "miles": 156,
     "ms_swift": 135,
     "nemo_rl": 148,
     "openrlhf": 108,
+    "prime_rl": 73,
+    "roll": 103,
     "skyrl": 181,
     "slime": 167,
     "tinker": 108,
@@ -30,10 +33,13 @@ COUNTS = {
 SYSTEMS = {
     system: sum(n for folder, n in COUNTS.items() if folder.endswith(system))
     for system in (
+        "areal",
         "miles",
         "ms_swift",
         "nemo_rl",
         "openrlhf",
+        "prime_rl",
+        "roll",
         "skyrl",
         "slime",
         "tinker",
@@ -43,10 +49,13 @@ SYSTEMS = {
 }
 # Releases with answers that equal the files without a release; "": the system has none.
 OLD_RELEASES = {
+    "areal": "",
     "miles": "",
     "ms_swift": "",
     "nemo_rl": "",
     "openrlhf": "0.11.0",
+    "prime_rl": "",
+    "roll": "",
     "skyrl": "0.4.0",
     "slime": "",
     "tinker": "",
@@ -62,6 +71,11 @@ GOLDENS: dict[str, dict[str, Any]] = {
 BLAMED_FIELDS: dict[str, list[str]] = json.loads((FOLDER / "blamed_fields.json").read_text())
 # Batches that the original answers and the server refuses.
 REFUSED: dict[str, dict[str, Any]] = json.loads((FOLDER / "refused.json").read_text())
+# Inputs of requests; AReaL's policy_versions are of files that are refused.
+READ = {
+    *(f"{policy}_log_probs" for policy in ("rollout", "old", "current", "ref")),
+    *("advantages", "response_mask"),
+}
 # Metrics that a system's answers lack, and in how many files.
 MISSING: dict[str, dict[str, int]] = {
     system: missing["files"]
@@ -99,7 +113,9 @@ def release_of(golden: dict[str, Any]) -> str:
 def arguments(golden: dict[str, Any]) -> dict[str, Any]:
     """Returns the file's request as arguments of Client.correct."""
     asked: dict[str, Any] = {
-        name: array(rows).astype(np.float32) for name, rows in golden["inputs"].items()
+        name: array(rows).astype(np.float32)
+        for name, rows in golden["inputs"].items()
+        if name in READ
     }
     asked["response_mask"] = asked["response_mask"].astype(np.uint8)
     asked["method"] = cw.Dialect(golden["dialect"], golden["params"], release=release_of(golden))

@@ -26,7 +26,10 @@ from google.protobuf import json_format
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # The order of server/engine/dialects/dialects.cc.
-DIALECTS = ("verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl", "ms_swift", "tinker")
+DIALECTS = (
+    *("verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl", "ms_swift"),
+    *("prime_rl", "areal", "roll", "tinker"),
+)
 ALL_TENSORS = 0x5F  # dialect_fuzz.cc: everything present but group ids, and a loss wanted
 NUMBERS = (-1.0, -0.5, -2.25, -0.75, -1.5, -3.0)
 INPUTS = (

@@ -46,13 +46,27 @@ RejectionRule TypicalRule(Estimator estimator, Aggregation aggregation,
   return rule;
 }
 
+const char* WhereOf(Condition condition) {
+  switch (condition) {
+    case Condition::kAlways:
+      return "";
+    case Condition::kNegativeAdvantage:
+      return ", A < 0";
+    case Condition::kPositiveAdvantage:
+      return ", A > 0";
+    case Condition::kNonPositiveAdvantage:
+      return ", A <= 0";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<NamedSpec> EveryStatistic(double spread) {
   std::vector<NamedSpec> all;
   for (const Estimator estimator : UpTo(Estimator::kLast)) {
     for (const Aggregation aggregation : UpTo(Aggregation::kLast)) {
-      for (const Condition condition : UpTo(Condition::kNegativeAdvantage)) {
+      for (const Condition condition : UpTo(Condition::kLast)) {
         for (const Effect effect : UpTo(Effect::kZeroWeight)) {
           RejectionRule rule = TypicalRule(estimator, aggregation, spread);
           rule.condition = condition;
@@ -60,8 +74,7 @@ std::vector<NamedSpec> EveryStatistic(double spread) {
           const CorrectionSpec spec = WithWeightAndRules(
               {.level = Level::kToken, .bound = Bound::kTruncate, .upper = 2.0},
               {rule});
-          AddIfValid("rule " + RuleName(rule) +
-                         (condition == Condition::kAlways ? "" : ", A < 0") +
+          AddIfValid("rule " + RuleName(rule) + WhereOf(condition) +
                          (effect == Effect::kDrop ? "" : ", zero weight"),
                      spec, &all);
         }

@@ -35,7 +35,9 @@ double At(Estimator estimator, bool one) {
       return one ? 0.7182818284590452 : 1.1353352832366128;
     case Estimator::kBinaryKl:
     case Estimator::kTotalVariation:
-      break;  // not of l alone
+    case Estimator::kDifference:
+    case Estimator::kReverseK3:
+      break;  // not of l alone, or below
   }
   return 0;
 }
@@ -139,6 +141,55 @@ TEST_P(KnownRules, DivergencesAreThoseOfTwoBoundedProbabilities) {
   }
 }
 
+// q - p of the same rows, of either sign and not bounded.
+TEST_P(KnownRules, TheDifferenceOfProbabilitiesHasASign) {
+  const float half = std::log(0.5f), quarter = std::log(0.25f);
+  Row row = RowOf({quarter, half, -1, -13, 0});
+  row[InputRole::kRollout] = {half, quarter, -1, -12, -20};
+  const double expected[] = {-0.25, 0.25, 0, std::exp(-13) - std::exp(-12),
+                             1 - std::exp(-20)};
+  RejectionRule rule{.estimator = Estimator::kDifference};
+  for (const double x : expected) {
+    rule.lower = x - 1e-7;
+    rule.upper = x + 1e-7;
+    Mask near;
+    for (const double y : expected) near.push_back(std::fabs(x - y) < 1e-7);
+    EXPECT_EQ(Keep(rule, {row}), near) << x;
+  }
+  const double sum = std::accumulate(expected, expected + 5, 0.0);
+  const std::pair<Aggregation, double> cases[] = {{Aggregation::kSum, sum},
+                                                  {Aggregation::kMean, sum / 5},
+                                                  {Aggregation::kMax, 1.0}};
+  for (const auto& [aggregation, x] : cases) {
+    rule = Around(Estimator::kDifference, aggregation, x);
+    EXPECT_EQ(Keep(rule, {row}), Mask(5, 1)) << x;
+    rule = Around(Estimator::kDifference, aggregation, x - 0.01);
+    EXPECT_EQ(Keep(rule, {row}), Mask(5, 0)) << x;
+  }
+  rule = {.estimator = Estimator::kDifference, .lower = 0, .upper = 0};
+  EXPECT_EQ(Keep(rule, {row}), Mask({0, 0, 1, 0, 0}));
+}
+
+// l = 1: 1/e. l = -2: e^2 - 3. Small: l^2 / 2 - l^3 / 6.
+TEST_P(KnownRules, ReverseK3IsOfTheExchangedRatio) {
+  const double expected[] = {0.36787944117, 4.38905609893, 4.9998331e-9};
+  const Row row = RowOf({1, -2, 1e-4f});
+  for (size_t i = 0; i < 3; ++i) {
+    const RejectionRule rule{.estimator = Estimator::kReverseK3,
+                             .lower = expected[i] * (1 - 1e-6),
+                             .upper = expected[i] * (1 + 1e-6)};
+    Mask only(3, 0);
+    only[i] = 1;
+    EXPECT_EQ(Keep(rule, {row}), only) << expected[i];
+  }
+  const double mean = (expected[0] + expected[1] + expected[2]) / 3;
+  EXPECT_EQ(
+      Keep(Around(Estimator::kReverseK3, Aggregation::kMean, mean), {row}),
+      Mask({1, 1, 1}));
+  EXPECT_EQ(Keep(Around(Estimator::kReverseK3, Aggregation::kMax, mean), {row}),
+            Mask({0, 0, 0}));
+}
+
 TEST_P(KnownRules, EqualityKeeps) {
   const float beyond = std::nextafter(0.5f, 1.0f);
   const RejectionRule rule{.lower = -0.5, .upper = 0.5};
@@ -200,6 +251,23 @@ TEST_P(KnownRules, ConditionLimitsWhatFiresToNegativeAdvantages) {
   EXPECT_EQ(Keep(rule, {row}), Mask({0, 1, 1, 1}));
   rule.aggregation = Aggregation::kMean;
   EXPECT_EQ(Keep(rule, {row}), Mask({0, 1, 1, 1}));
+}
+
+TEST_P(KnownRules, ZeroIsNotPositive) {
+  Row row = RowOf({1, 1, 1, 1, 0});
+  row[InputRole::kAdvantages] = {-1.0f, 0.0f, -0.0f, 2.0f, -1.0f};
+  for (const Aggregation aggregation :
+       {Aggregation::kToken, Aggregation::kMax, Aggregation::kPrefixMean}) {
+    RejectionRule rule{.aggregation = aggregation, .upper = 0.5};
+    const bool hits_last = aggregation != Aggregation::kToken;
+    rule.condition = Condition::kPositiveAdvantage;
+    EXPECT_EQ(Keep(rule, {row}), Mask({1, 1, 1, 0, 1}));
+    rule.condition = Condition::kNonPositiveAdvantage;
+    EXPECT_EQ(Keep(rule, {row}),
+              hits_last ? Mask({0, 0, 0, 1, 0}) : Mask({0, 0, 0, 1, 1}));
+    const Corrected corrected = Correct(WithRules({rule}), OwnedBatch({row}));
+    EXPECT_EQ(corrected.sums().rules[0].dropped_tokens, hits_last ? 4 : 3);
+  }
 }
 
 TEST_P(KnownRules, EmptyRowsAreTouchedByNothing) {

@@ -163,6 +163,39 @@ TEST_P(LossKl, AnOwnRatioReplacesTheSurrogates) {
   }
 }
 
+// prime-rl's square of current/rollout; the reference is not read.
+TEST_P(LossKl, MayBeOfAnotherPolicyThanTheReference) {
+  for (const RatioSource source :
+       {RatioSource::kCurrentRollout, RatioSource::kCurrentOld}) {
+    const bool is_rollout = source == RatioSource::kCurrentRollout;
+    for (const float d : {0.5f, -0.5f}) {
+      Row row = PolicyRow({0}, {0});
+      row[is_rollout ? InputRole::kRollout : InputRole::kOld] = {-d};
+      const auto penalize = [&](KlEstimator estimator) {
+        LossSpec loss = {.surrogate = Surrogate::kImportanceSampling};
+        loss.source = loss.metrics_source = source;
+        loss.peer_sums = true;
+        loss.kl = {.estimator = estimator, .coefficient = 2};
+        loss.kl.source = source;
+        loss.reduction = loss.kl.reduction = kPlainSum;
+        CorrectionSpec spec = WithLoss(loss);
+        spec.drift_source = source;
+        return Correct(spec, OwnedBatch({row}));
+      };
+      Corrected corrected = penalize(KlEstimator::kK2);
+      EXPECT_NEAR(corrected.sums().loss.total, 0.25, 1e-6);
+      EXPECT_NEAR(corrected.sums().peers.loss.ref_log_ratio, d, 1e-6);
+      EXPECT_NEAR(corrected.gradient[0], 2 * d, 1e-6);
+      corrected = penalize(KlEstimator::kK1);
+      EXPECT_NEAR(corrected.sums().loss.total, 2 * d, 1e-6);
+      EXPECT_NEAR(corrected.gradient[0], 2, 1e-6);
+      corrected = penalize(KlEstimator::kAbs);
+      EXPECT_NEAR(corrected.sums().loss.total, 1, 1e-6);
+      EXPECT_NEAR(corrected.gradient[0], d > 0 ? 2 : -2, 1e-6);
+    }
+  }
+}
+
 // slime's low_var_kl with use_unbiased_kl.
 TEST_P(LossKl, AClampOfTheProductStopsBoth) {
   KlSpec kl = {.estimator = KlEstimator::kK3,

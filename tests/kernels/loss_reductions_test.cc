@@ -83,6 +83,26 @@ TEST_P(LossReductions, RowCounts) {
 }
 
 // Group 1 has rows 0 and 3: 4 tokens. Row 4 is in no group.
+// ROLL's token-mean: the keep mask leaves the penalty's tokens out alone.
+TEST_P(LossReductions, DroppedTokensMayCount) {
+  CorrectionSpec spec = WithRules({{.upper = 1}});
+  spec.loss = {.surrogate = Surrogate::kImportanceSampling};
+  spec.loss.counts_dropped = true;
+  spec.loss.kl = {.estimator = KlEstimator::kK1, .coefficient = 3};
+  std::vector<Row> rows = Rows();
+  for (Row& row : rows)
+    row[InputRole::kRef] = std::vector<float>(row.mask.size(), -2.0f);
+  const Corrected corrected = Correct(spec, OwnedBatch(rows));
+  const LossSums& loss = corrected.sums().loss;
+  EXPECT_NEAR(loss.policy, -463.0 / 7, 1e-4);
+  EXPECT_NEAR(loss.kl_penalty, 10.0 / 7, 1e-6);
+  EXPECT_EQ(loss.slope_rejected, 0);
+  EXPECT_EQ(corrected.sums().kept_tokens, 5);
+  EXPECT_FLOAT_EQ(corrected.gradient[0], 2.0f / 7);
+  EXPECT_FLOAT_EQ(corrected.gradient[2], -4.0f / 7);
+  EXPECT_FLOAT_EQ(corrected.gradient[6], -64.0f / 7);
+}
+
 TEST_P(LossReductions, GroupsShareTheirTokens) {
   ExpectFactors({.count = BatchCount::kOne, .row = RowCount::kGroupTokens}, 1,
                 {0.25, 1, 1, 0.25, 0});

@@ -174,11 +174,29 @@ TEST(ValidateLoss, Penalties) {
     loss.kl.ratio_source = RatioSource::kOldRollout;
     EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
   }
+  loss = Of(Surrogate::kPpoClip);
+  for (const RatioSource source :
+       {RatioSource::kOldRollout, RatioSource::kCurrentSelf}) {
+    loss.kl = {.estimator = KlEstimator::kK2, .source = source};
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlEstimator));
+  }
+  loss.kl = {.estimator = KlEstimator::kK3,
+             .source = RatioSource::kCurrentRollout};
+  EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlEstimator));
+  loss.kl.estimator = KlEstimator::kK2;
+  EXPECT_THAT(FieldsOf(loss), IsEmpty());
   loss = Of(Surrogate::kGeoMean);
   loss.kl = {.estimator = KlEstimator::kK3};
   loss.kl.has_weight = true;
   EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));
+  for (const Surrogate surrogate : {Surrogate::kGeoMean, Surrogate::kVespo}) {
+    loss = Of(surrogate);
+    loss.counts_dropped = true;
+    EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kLossSurrogate));
+  }
   loss = Of(Surrogate::kPpoClip);
+  loss.counts_dropped = true;
+  EXPECT_THAT(FieldsOf(loss), IsEmpty());
   for (bool KlSpec::*flag : {&KlSpec::has_own_ratio, &KlSpec::clamps_product}) {
     loss.kl = {.estimator = KlEstimator::kK3};
     loss.kl.*flag = true;

@@ -64,6 +64,9 @@ TEST(RequiredTensors, OfTheLoss) {
   spec.loss.kl.estimator = KlEstimator::kK1;
   EXPECT_EQ(RequiredTensors(spec),
             Roles({kCurrent, kAdvantages, kRollout, kRef}));
+  spec.loss.kl.source = RatioSource::kCurrentOld;
+  EXPECT_EQ(RequiredTensors(spec),
+            Roles({kCurrent, kAdvantages, kRollout, kOld}));
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
   if (said.kl.has_own_ratio) said.kl.importance_weighted = false;
   said.kl.has_own_ratio = said.kl.clamps_product = false;
   said.kl.has_weight = false;
+  said.kl.source = KlSpec().source;
   said.kl.ratio_source = KlSpec().ratio_source;
   said.kl.over = TokenSet::kKept;
   said.kl.reduction = said.reduction;

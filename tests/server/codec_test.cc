@@ -232,7 +232,7 @@ TEST(Codec, UnknownNamesOfMethodsAreToldTheNearest) {
   EXPECT_EQ(Description(request),
             "'vrel' is not a dialect of this server. Did you mean 'verl'? It "
             "speaks verl, trl, skyrl, openrlhf, slime, miles, nemo_rl, "
-            "ms_swift, tinker.");
+            "ms_swift, prime_rl, areal, roll, tinker.");
 }
 
 TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
@@ -247,7 +247,7 @@ TEST(Codec, LongNamesOfMethodsAreCutInMessages) {
                                       " is not a dialect of this server. It "
                                       "speaks verl, trl, skyrl, openrlhf, "
                                       "slime, miles, nemo_rl, ms_swift, "
-                                      "tinker.");
+                                      "prime_rl, areal, roll, tinker.");
 }
 
 TEST(Codec, ManyUnknownParametersAreCounted) {

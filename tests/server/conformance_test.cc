@@ -183,6 +183,8 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(Areal, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("areal")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("dated/openrlhf")),
                          NameOf);
@@ -199,6 +201,10 @@ INSTANTIATE_TEST_SUITE_P(NemoRl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(PrimeRl, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("prime_rl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Roll, ConformanceTest,
+                         testing::ValuesIn(SampleGoldens("roll")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, ConformanceTest,
                          testing::ValuesIn(SampleGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, ConformanceTest,

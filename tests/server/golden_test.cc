@@ -107,6 +107,8 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(Areal, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("areal")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, GoldenTest,
                          testing::ValuesIn(ReadGoldens("dated/openrlhf")),
                          NameOf);
@@ -122,6 +124,10 @@ INSTANTIATE_TEST_SUITE_P(NemoRl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(PrimeRl, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("prime_rl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Roll, GoldenTest,
+                         testing::ValuesIn(ReadGoldens("roll")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, GoldenTest,

@@ -27,6 +27,7 @@ LossSpec Legal(LossSpec loss) {
   if (info.Has(kTraitOverOriginal)) loss.over = TokenSet::kOriginal;
   if (info.Has(kTraitOverKept)) loss.over = TokenSet::kKept;
   if (!info.Has(kTraitCountsPadding)) loss.counts_padding = false;
+  if (info.Has(kTraitRow) || loss.counts_padding) loss.counts_dropped = false;
   if (loss.prescales_advantages) {
     // Rules read the scaled advantages, so the kept tokens cannot scale them.
     loss.reduction.count = BatchCount::kTokens;
@@ -45,6 +46,7 @@ LossSpec Legal(LossSpec loss) {
       (loss.counts_padding || loss.measures_padding)) {
     kl.estimator = KlEstimator::kK3;
     kl.token_clamp = kl.value_clamp = LossSpec::kNoBound;
+    kl.source = KlSpec().source;
     kl.has_own_ratio = kl.has_weight = false;
     if (!HasRatio(surrogate) || info.Has(kTraitRowRatio))
       kl.importance_weighted = kl.clamps_product = false;
@@ -88,6 +90,10 @@ KlSpec RandomKl(Random& random, double spread) {
   if (kl.has_own_ratio) kl.ratio_source = RandomSource(random);
   kl.clamps_product = random.Chance(0.4);
   kl.has_weight = random.Chance(0.2);
+  if (kl.estimator != KlEstimator::kK3 && random.Chance(0.3)) {
+    kl.source = random.Chance(0.5) ? RatioSource::kCurrentRollout
+                                   : RatioSource::kCurrentOld;
+  }
   return kl;
 }
 
@@ -223,6 +229,7 @@ LossSpec RandomLoss(Random& random, double spread, int64_t longest,
   loss.counts_padding =
       loss.padded_length > 0 && of("counts_padding").Chance(0.3);
   loss.measures_padding = of("measures_padding").Chance(0.2);
+  loss.counts_dropped = of("counts_dropped").Chance(0.2);
   loss.kl = RandomKl(kl, spread);
   loss.applies_weight = of("applies_weight").Chance(0.8);
   loss.peer_sums = of("peer_sums").Chance(0.5);
@@ -260,13 +267,16 @@ std::string Describe(const LossSpec& loss) {
        << static_cast<int>(loss.reduction.count) << " "
        << static_cast<int>(loss.reduction.row)
        << (loss.prescales_advantages ? ", prescaled" : "")
-       << (loss.applies_weight ? "" : ", without weight") << ", padded to "
-       << loss.padded_length << (loss.counts_padding ? ", counted" : "")
+       << (loss.applies_weight ? "" : ", without weight")
+       << (loss.counts_dropped ? ", of dropped tokens too" : "")
+       << ", padded to " << loss.padded_length
+       << (loss.counts_padding ? ", counted" : "")
        << (loss.measures_padding ? ", measured" : "");
   const KlSpec& kl = loss.kl;
   if (kl.estimator == KlEstimator::kNone) return text.str();
   text << "; kl " << static_cast<int>(kl.estimator) << " x " << kl.coefficient
        << ", clamps " << kl.token_clamp << " " << kl.value_clamp
+       << (kl.source == KlSpec().source ? "" : Name(kl.source))
        << (kl.straight_through ? ", straight through" : "")
        << (kl.gradient_ratio_cap > 0.0 ? ", of the KL divergence" : "")
        << (kl.importance_weighted ? ", weighted" : "")

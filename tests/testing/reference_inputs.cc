@@ -35,7 +35,7 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
     reads.sources.insert(spec.weight.source);
   for (int r = 0; r < spec.num_rules; ++r) {
     reads.sources.insert(spec.rules[r].source);
-    if (spec.rules[r].condition == Condition::kNegativeAdvantage)
+    if (spec.rules[r].condition != Condition::kAlways)
       reads.roles.insert(InputRole::kAdvantages);
   }
   const LossSpec& loss = spec.loss;
@@ -44,7 +44,7 @@ Reads WhatIsRead(const CorrectionSpec& spec) {
     reads.sources.insert(loss.metrics_source);
     if (HasRatio(loss.surrogate)) reads.sources.insert(loss.source);
     if (loss.kl.estimator != KlEstimator::kNone)
-      reads.sources.insert(RatioSource::kRefCurrent);
+      reads.sources.insert(loss.kl.source);
     if (loss.kl.gradient_ratio_cap > 0.0)
       reads.sources.insert(RatioSource::kCurrentOld);
     if (loss.kl.has_own_ratio) reads.sources.insert(loss.kl.ratio_source);
@@ -105,7 +105,10 @@ SourceRoles RolesOf(RatioSource source) {
 std::set<InputRole> RolesOfLoss(const LossSpec& loss) {
   std::set<InputRole> roles = {InputRole::kCurrent, InputRole::kAdvantages};
   if (HasRatio(loss.surrogate)) roles.insert(RolesOf(loss.source).denominator);
-  if (loss.kl.estimator != KlEstimator::kNone) roles.insert(InputRole::kRef);
+  if (loss.kl.estimator != KlEstimator::kNone) {
+    roles.insert(RolesOf(loss.kl.source).numerator);
+    roles.insert(RolesOf(loss.kl.source).denominator);
+  }
   return roles;
 }
 

@@ -47,14 +47,14 @@ class RowReader {
     result.counts = row.counts;
     result.keep = verdict.keep;
     result.over = Pick(loss_.over, result);
+    result.counted = loss_.counts_dropped ? result.counts : result.keep;
     const bool has_kl = loss_.kl.estimator != KlEstimator::kNone;
     result.kl_over =
         has_kl ? Pick(loss_.kl.over, result) : Mask(row.counts.size(), 0);
     result.has_weight = HasWeight(spec_);
     for (int64_t t = 0; t < row.size(); ++t) {
       result.points.push_back(PointAt(loss_, row, t));
-      result.ref_difference.push_back(
-          -row.LogRatio(RatioSource::kRefCurrent, t));
+      result.ref_difference.push_back(DifferenceAt(row, t));
       result.kl_ratio.push_back(KlRatioAt(row, t));
       result.metrics_log_ratio.push_back(row.LogRatio(loss_.metrics_source, t));
       result.weights.push_back(result.has_weight ? weights[t] : 1.0);
@@ -64,6 +64,12 @@ class RowReader {
   }
 
  private:
+  // d of the penalty.
+  double DifferenceAt(const ReferenceRow& row, int64_t t) const {
+    const double l = row.LogRatio(loss_.kl.source, t);
+    return loss_.kl.source == RatioSource::kRefCurrent ? -l : l;
+  }
+
   double KlRatioAt(const ReferenceRow& row, int64_t t) const {
     const KlSpec& kl = loss_.kl;
     if (kl.has_own_ratio) return std::exp(row.LogRatio(kl.ratio_source, t));
@@ -89,8 +95,7 @@ class RowReader {
       if (!finite) return std::nullopt;
       one.values[static_cast<int>(role)] = {value};
     }
-    PaddingPoint padding{PointAt(loss_, one, 0),
-                         -one.LogRatio(RatioSource::kRefCurrent, 0)};
+    PaddingPoint padding{PointAt(loss_, one, 0), DifferenceAt(one, 0)};
     padding.point.advantage = Scaled(padding.point.advantage, row);
     return padding;
   }

@@ -149,7 +149,7 @@ void AddLossSums(const LossSpec& loss, const ReferenceLossRow& row,
     AddEvents(gradient.events[t], row.keep[t], sums.value, peers.value);
     const double unclipped = gradient.unclipped_slope[t];
     sums.Add(&LossSums::slope, unclipped);
-    if (row.keep[t])
+    if (row.counted[t])
       sums.Add(&LossSums::slope_clipped,
                std::max(unclipped - gradient.slope[t], 0.0), unclipped);
     else

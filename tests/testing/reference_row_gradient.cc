@@ -148,7 +148,7 @@ void AddPolicy(const LossSpec& loss, const ReferenceLossRow& row,
     result.unclipped_slope[t] =
         size(slope.unclipped_by_log_prob, slope.unclipped_by_log_ratio);
     result.slope[t] = size(slope.by_log_prob, slope.by_log_ratio);
-    if (!row.keep[t]) continue;
+    if (!row.counted[t]) continue;
     builder->Add(t, Product(scale, slope.by_log_prob));
     builder->AddByLogRatio(t, clamp[t] * Product(scale, slope.by_log_ratio));
   }

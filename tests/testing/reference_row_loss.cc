@@ -197,7 +197,7 @@ RowLoss RowLossAt(const LossSpec& loss, const ReferenceLossRow& row,
   const double of_row = geo_mean ? GeoMeanValue(loss, row, live) : 0.0;
   RowLoss sums;
   for (size_t t = 0; t < shift.size(); ++t) {
-    if (row.keep[t]) {
+    if (row.counted[t]) {
       const double a = row.points[t].advantage;
       const double term =
           geo_mean ? of_row

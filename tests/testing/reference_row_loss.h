@@ -26,9 +26,10 @@ struct ReferenceLossRow {
   Mask counts, keep;
   Mask over;     // LossSpec::over
   Mask kl_over;  // KlSpec::over
+  Mask counted;  // tokens of the policy's sum
   // log_ratio: of LossSpec::source, not clamped.
   std::vector<LossPoint> points;
-  std::vector<double> ref_difference;  // current - ref
+  std::vector<double> ref_difference;  // d of the penalty
   // The ratio of KlSpec::gradient_ratio_cap or has_own_ratio, else 1.
   std::vector<double> kl_ratio;
   std::vector<double> metrics_log_ratio;  // of LossSpec::metrics_source

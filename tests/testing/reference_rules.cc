@@ -18,6 +18,8 @@ double Estimate(Estimator estimator, double l) {
       return std::expm1(l) - l;
     case Estimator::kBinaryKl:
     case Estimator::kTotalVariation:
+    case Estimator::kDifference:
+    case Estimator::kReverseK3:
       break;
   }
   return 0.0;
@@ -27,7 +29,25 @@ double Probability(double log_prob) {
   return std::clamp(std::exp(log_prob), 1e-6, 1.0 - 1e-6);
 }
 
+bool Applies(Condition condition, double advantage) {
+  switch (condition) {
+    case Condition::kAlways:
+      return true;
+    case Condition::kNegativeAdvantage:
+      return advantage < 0;
+    case Condition::kPositiveAdvantage:
+      return advantage > 0;
+    case Condition::kNonPositiveAdvantage:
+      return advantage <= 0;
+  }
+  return false;
+}
+
 double Divergence(Estimator estimator, double numerator, double denominator) {
+  if (estimator == Estimator::kDifference)
+    return std::exp(numerator) - std::exp(denominator);
+  if (estimator == Estimator::kReverseK3)
+    return Estimate(Estimator::kK3, denominator - numerator);
   const double p = Probability(denominator);
   const double q = Probability(numerator);
   if (estimator == Estimator::kTotalVariation) return std::fabs(p - q);
@@ -121,8 +141,8 @@ RuleOutcome ApplyRule(const RejectionRule& rule, const ReferenceRow& row,
   }
   for (int64_t t = 0; t < row.size(); ++t) {
     const bool outside = outcome.above[t] || outcome.below[t];
-    const bool applies = rule.condition == Condition::kAlways ||
-                         row.Value(InputRole::kAdvantages, t) < 0;
+    const bool applies =
+        Applies(rule.condition, row.Value(InputRole::kAdvantages, t));
     outcome.fired[t] = seen[t] && outside && applies;
   }
   return outcome;

@@ -186,7 +186,8 @@ void AddWeights(const WeightSpec& spec, const ReferenceRow& row,
 
 void AddRule(const RejectionRule& rule, const RuleOutcome& outcome,
              Adder<RuleSums> sums, Adder<PeerRuleSums> peers) {
-  const bool positive = rule.estimator != Estimator::kRatio;
+  const bool positive = rule.estimator != Estimator::kRatio &&
+                        rule.estimator != Estimator::kDifference;
   const double lower = positive && rule.lower == -kUnbounded ? 0.0 : rule.lower;
   double size = 0.0;
   for (size_t t = 0; t < outcome.seen.size(); ++t) {

@@ -10,20 +10,23 @@ Enum Any(Random& random, Enum last) {
   return static_cast<Enum>(random.Integer(0, static_cast<int64_t>(last)));
 }
 
+// Has statistics of either sign.
+bool IsSigned(Estimator estimator) {
+  return estimator == Estimator::kRatio || estimator == Estimator::kDifference;
+}
+
 // Typical size of a statistic where log ratios have that spread. Rows of random
 // batches have tens of tokens.
 double TypicalSize(const RejectionRule& rule, double spread) {
-  double size = spread;
-  if (rule.estimator != Estimator::kRatio) size = spread * spread / 2;
+  const bool is_signed = IsSigned(rule.estimator);
+  double size = is_signed ? spread : spread * spread / 2;
   const bool extreme = rule.aggregation == Aggregation::kMax ||
                        rule.aggregation == Aggregation::kAll;
-  if (extreme) size *= rule.estimator == Estimator::kRatio ? 2 : 5;
-  if (rule.aggregation == Aggregation::kSum)
-    size *= rule.estimator == Estimator::kRatio ? 5 : 30;
-  if (rule.aggregation == Aggregation::kMean &&
-      rule.estimator == Estimator::kRatio)
-    size *= 0.3;
-  return size;
+  if (extreme) size *= is_signed ? 2 : 5;
+  if (rule.aggregation == Aggregation::kSum) size *= is_signed ? 5 : 30;
+  if (rule.aggregation == Aggregation::kMean && is_signed) size *= 0.3;
+  // Probabilities differ by a part of their log ratio.
+  return rule.estimator == Estimator::kDifference ? 0.2 * size : size;
 }
 
 RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
@@ -31,7 +34,7 @@ RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
   rule.source = Any(random, RatioSource::kCurrentOld);
   rule.estimator = Any(random, Estimator::kLast);
   rule.aggregation = Any(random, Aggregation::kLast);
-  rule.condition = Any(random, Condition::kNegativeAdvantage);
+  rule.condition = Any(random, Condition::kLast);
   if (has_weight) rule.effect = Any(random, Effect::kZeroWeight);
   const bool clamps = random.Chance(0.3);
   if (clamps && !IsDivergence(rule.estimator))
@@ -45,8 +48,8 @@ RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
   const int64_t ends = random.Integer(1, 3);
   if (ends & 1) rule.upper = size * random.Uniform(0.3, 3);
   if (ends & 2)
-    rule.lower =
-        size * (ratio ? random.Uniform(-3, -0.3) : random.Uniform(0.01, 0.25));
+    rule.lower = size * (IsSigned(rule.estimator) ? random.Uniform(-3, -0.3)
+                                                  : random.Uniform(0.01, 0.25));
   return rule;
 }
 

@@ -216,6 +216,11 @@ const (
 	Estimator_ESTIMATOR_BINARY_KL Estimator = 4
 	// |p - q| of the same, in [0, 1]. Takes no token_clamp.
 	Estimator_ESTIMATOR_TOTAL_VARIATION Estimator = 5
+	// q - p of the same, not brought into an interval, in [-1, 1]. Takes no
+	// token_clamp.
+	Estimator_ESTIMATOR_DIFFERENCE Estimator = 6
+	// exp(-l) - 1 + l. Takes no token_clamp.
+	Estimator_ESTIMATOR_REVERSE_K3 Estimator = 7
 )
 
 // Enum value maps for Estimator.
@@ -227,6 +232,8 @@ var (
 		3: "ESTIMATOR_K3",
 		4: "ESTIMATOR_BINARY_KL",
 		5: "ESTIMATOR_TOTAL_VARIATION",
+		6: "ESTIMATOR_DIFFERENCE",
+		7: "ESTIMATOR_REVERSE_K3",
 	}
 	Estimator_value = map[string]int32{
 		"ESTIMATOR_UNSPECIFIED":     0,
@@ -235,6 +242,8 @@ var (
 		"ESTIMATOR_K3":              3,
 		"ESTIMATOR_BINARY_KL":       4,
 		"ESTIMATOR_TOTAL_VARIATION": 5,
+		"ESTIMATOR_DIFFERENCE":      6,
+		"ESTIMATOR_REVERSE_K3":      7,
 	}
 )
 
@@ -397,6 +406,10 @@ const (
 	RuleCondition_RULE_CONDITION_ALWAYS RuleCondition = 1
 	// Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES.
 	RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE RuleCondition = 2
+	// Only at those whose advantage is > 0.
+	RuleCondition_RULE_CONDITION_POSITIVE_ADVANTAGE RuleCondition = 3
+	// Only at those whose advantage is <= 0.
+	RuleCondition_RULE_CONDITION_NON_POSITIVE_ADVANTAGE RuleCondition = 4
 )
 
 // Enum value maps for RuleCondition.
@@ -405,11 +418,15 @@ var (
 		0: "RULE_CONDITION_UNSPECIFIED",
 		1: "RULE_CONDITION_ALWAYS",
 		2: "RULE_CONDITION_NEGATIVE_ADVANTAGE",
+		3: "RULE_CONDITION_POSITIVE_ADVANTAGE",
+		4: "RULE_CONDITION_NON_POSITIVE_ADVANTAGE",
 	}
 	RuleCondition_value = map[string]int32{
-		"RULE_CONDITION_UNSPECIFIED":        0,
-		"RULE_CONDITION_ALWAYS":             1,
-		"RULE_CONDITION_NEGATIVE_ADVANTAGE": 2,
+		"RULE_CONDITION_UNSPECIFIED":            0,
+		"RULE_CONDITION_ALWAYS":                 1,
+		"RULE_CONDITION_NEGATIVE_ADVANTAGE":     2,
+		"RULE_CONDITION_POSITIVE_ADVANTAGE":     3,
+		"RULE_CONDITION_NON_POSITIVE_ADVANTAGE": 4,
 	}
 )
 
@@ -978,7 +995,8 @@ func (x *Preset) GetKlPenalty() *KlPenalty {
 type Dialect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. "verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl",
-	// "ms_swift" or "tinker"; see GetServerInfoResponse.dialects.
+	// "ms_swift", "prime_rl", "areal", "roll" or "tinker"; see
+	// GetServerInfoResponse.dialects.
 	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
 	// The block. Absent: the system's defaults.
 	Block *structpb.Struct `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
@@ -2111,14 +2129,16 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"BOUND_NONE\x10\x01\x12\x12\n" +
 	"\x0eBOUND_TRUNCATE\x10\x02\x12\x0e\n" +
 	"\n" +
-	"BOUND_MASK\x10\x03*\x97\x01\n" +
+	"BOUND_MASK\x10\x03*\xcb\x01\n" +
 	"\tEstimator\x12\x19\n" +
 	"\x15ESTIMATOR_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fESTIMATOR_RATIO\x10\x01\x12\x10\n" +
 	"\fESTIMATOR_K2\x10\x02\x12\x10\n" +
 	"\fESTIMATOR_K3\x10\x03\x12\x17\n" +
 	"\x13ESTIMATOR_BINARY_KL\x10\x04\x12\x1d\n" +
-	"\x19ESTIMATOR_TOTAL_VARIATION\x10\x05*\xb3\x01\n" +
+	"\x19ESTIMATOR_TOTAL_VARIATION\x10\x05\x12\x18\n" +
+	"\x14ESTIMATOR_DIFFERENCE\x10\x06\x12\x18\n" +
+	"\x14ESTIMATOR_REVERSE_K3\x10\a*\xb3\x01\n" +
 	"\vAggregation\x12\x1b\n" +
 	"\x17AGGREGATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AGGREGATION_TOKEN\x10\x01\x12\x13\n" +
@@ -2130,11 +2150,13 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x0eRuleEvaluation\x12\x1f\n" +
 	"\x1bRULE_EVALUATION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RULE_EVALUATION_PARALLEL\x10\x01\x12\x1e\n" +
-	"\x1aRULE_EVALUATION_SEQUENTIAL\x10\x02*q\n" +
+	"\x1aRULE_EVALUATION_SEQUENTIAL\x10\x02*\xc3\x01\n" +
 	"\rRuleCondition\x12\x1e\n" +
 	"\x1aRULE_CONDITION_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15RULE_CONDITION_ALWAYS\x10\x01\x12%\n" +
-	"!RULE_CONDITION_NEGATIVE_ADVANTAGE\x10\x02*\\\n" +
+	"!RULE_CONDITION_NEGATIVE_ADVANTAGE\x10\x02\x12%\n" +
+	"!RULE_CONDITION_POSITIVE_ADVANTAGE\x10\x03\x12)\n" +
+	"%RULE_CONDITION_NON_POSITIVE_ADVANTAGE\x10\x04*\\\n" +
 	"\n" +
 	"RuleEffect\x12\x1b\n" +
 	"\x17RULE_EFFECT_UNSPECIFIED\x10\x00\x12\x14\n" +

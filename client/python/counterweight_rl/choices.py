@@ -65,6 +65,10 @@ class Estimator(Choice):
     Takes no token_clamp."""
     TOTAL_VARIATION = "total_variation"
     """|p - q| of the same, in [0, 1]. Takes no token_clamp."""
+    DIFFERENCE = "difference"
+    """q - p of the same, not brought into an interval, in [-1, 1]. Takes no token_clamp."""
+    REVERSE_K3 = "reverse_k3"
+    """exp(-l) - 1 + l. Takes no token_clamp."""
 
 
 class Aggregation(Choice):
@@ -100,6 +104,10 @@ class RuleCondition(Choice):
     """Everywhere."""
     NEGATIVE_ADVANTAGE = "negative_advantage"
     """Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES."""
+    POSITIVE_ADVANTAGE = "positive_advantage"
+    """Only at those whose advantage is > 0."""
+    NON_POSITIVE_ADVANTAGE = "non_positive_advantage"
+    """Only at those whose advantage is <= 0."""
 
 
 class RuleEffect(Choice):

@@ -270,8 +270,8 @@ class Dialect:
     ``Dialect("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0})``
 
     Attributes:
-        system: "verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl", "ms_swift" or
-            "tinker"; see ``ServerInfo.dialects``.
+        system: "verl", "trl", "skyrl", "openrlhf", "slime", "miles", "nemo_rl", "ms_swift",
+            "prime_rl", "areal", "roll" or "tinker"; see ``ServerInfo.dialects``.
         block: A mapping of lists, strings, numbers, booleans, None and mappings (OmegaConf's too),
             which is sent and checked as a whole; or the system's configuration object (a
             GRPOConfig, a dataclass, a pydantic model, a structured OmegaConf node); only

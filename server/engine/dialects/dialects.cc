@@ -1,10 +1,13 @@
 #include <algorithm>
 
 #include "server/engine/dialect.h"
+#include "server/engine/dialects/areal.h"
 #include "server/engine/dialects/ms_swift.h"
 #include "server/engine/dialects/nemo_rl.h"
 #include "server/engine/dialects/openrlhf.h"
+#include "server/engine/dialects/prime_rl.h"
 #include "server/engine/dialects/releases.h"
+#include "server/engine/dialects/roll.h"
 #include "server/engine/dialects/skyrl.h"
 #include "server/engine/dialects/slime.h"
 #include "server/engine/dialects/tinker.h"
@@ -23,6 +26,9 @@ constexpr Dialect kDialects[] = {
     {"miles", kMilesReleases, TranslateMiles},
     {"nemo_rl", kNemoRlReleases, TranslateNemoRl},
     {"ms_swift", kMsSwiftReleases, TranslateMsSwift},
+    {"prime_rl", kPrimeRlReleases, TranslatePrimeRl},
+    {"areal", kArealReleases, TranslateAreal},
+    {"roll", kRollReleases, TranslateRoll},
     {"tinker", kTinkerReleases, TranslateTinker},
 };
 

@@ -48,6 +48,20 @@ Fields Skyrl() {
   return block;
 }
 
+Fields Areal() {
+  Fields block = FieldsOf(kArealFields);
+  block["rejection_sampling"] = FieldsOf(kArealRejectionFields);
+  return block;
+}
+
+// filters is a list, of whose entries all fields are read.
+Fields Roll() {
+  Fields block = FieldsOf(kRollFields);
+  block["train_infer_correction"] = FieldsOf(kRollCorrectionFields);
+  block["train_infer_correction"]["is_weight"] = FieldsOf(kRollWeightFields);
+  return block;
+}
+
 Fields Tinker() {
   Fields block = FieldsOf(kTinkerFields);
   block["loss_fn_config"] = FieldsOf(kTinkerConfigFields);
@@ -89,6 +103,9 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
   systems["slime"] = FieldsOf(kSlimeFields);
   systems["openrlhf"] =
       FieldsOf(kOpenrlhfFields, kOpenrlhfOldFields, kOpenrlhfNewFields);
+  systems["areal"] = Areal();
+  systems["prime_rl"] = FieldsOf(kPrimeRlFields);
+  systems["roll"] = Roll();
   systems["skyrl"] = Skyrl();
   systems["tinker"] = Tinker();
   systems["trl"] = FieldsOf(kTrlFields);

@@ -235,6 +235,64 @@ inline constexpr std::string_view kMsSwiftFields[] = {
     "tau_neg",
     "tau_pos"};
 
+// compute_loss's configuration in prime-rl, and two facts of the call, rl_scale
+// and ref_kl_scale.
+inline constexpr std::string_view kPrimeRlFields[] = {
+    "adv_tau", "dppo_mask_high", "dppo_mask_low", "ipo_threshold",
+    "kl_tau",  "ref_kl_scale",   "rl_scale",      "type"};
+
+// PPOActorConfig's fields that losses read in AReaL, and a fact of the call,
+// current_version.
+inline constexpr std::string_view kArealFields[] = {"c_clip",
+                                                    "current_version",
+                                                    "eps_clip",
+                                                    "eps_clip_higher",
+                                                    "importance_sampling_level",
+                                                    "m2_threshold",
+                                                    "prox_logp_method",
+                                                    "recompute_logprob",
+                                                    "rejection_sampling",
+                                                    "sapo_tau_neg",
+                                                    "sapo_tau_pos",
+                                                    "use_cispo_loss",
+                                                    "use_decoupled_loss",
+                                                    "use_sapo_loss"};
+inline constexpr std::string_view kArealRejectionFields[] = {
+    "action", "agg", "level", "lower", "metric", "upper"};
+
+// ROLL's fields of losses, and those of them that are refused;
+// train_infer_correction, its is_weight, and one of its filters.
+inline constexpr std::string_view kRollFields[] = {
+    "cispo_epsilon_high",
+    "cispo_epsilon_low",
+    "cispo_use_unified_mask",
+    "difficulty_loss_weight",
+    "dual_clip_loss",
+    "enable_old_logprobs_recompute",
+    "entropy_loss_coef",
+    "importance_sampling",
+    "kimi15_tau",
+    "kl_loss_coef",
+    "length_loss_weight",
+    "loss_agg_mode",
+    "pg_clip",
+    "pg_clip_high",
+    "pg_clip_low",
+    "pg_variant",
+    "rl_loss_coef",
+    "tis_lower_bound",
+    "tis_upper_bound",
+    "train_infer_correction",
+    "use_kl_loss",
+    "use_pg_clip_range"};
+inline constexpr std::string_view kRollCorrectionFields[] = {"filters",
+                                                             "is_weight"};
+inline constexpr std::string_view kRollWeightFields[] = {
+    "detach", "enabled", "upper_bound", "weight_type"};
+inline constexpr std::string_view kRollFilterFields[] = {
+    "agg_type", "diff_enabled",  "diff_high",  "diff_low",
+    "enabled",  "ratio_enabled", "ratio_high", "ratio_low"};
+
 // Arguments of Tinker's forward_backward, and fields of loss_fn_config.
 inline constexpr std::string_view kTinkerFields[] = {"loss_fn",
                                                      "loss_fn_config"};

@@ -75,6 +75,10 @@ inline constexpr DatedRelease kMilesReleases[] = {{{0, 0, 0}, ""}};
 inline constexpr DatedRelease kNemoRlReleases[] = {{{0, 0, 0}, ""}};
 // The wheel. Older ones have no gradient_accumulation_steps in the loss.
 inline constexpr DatedRelease kMsSwiftReleases[] = {{{4, 6, 0}, ""}};
+// From git: @559b4477 (0.8.0), @cbff54d6 (2.0.0) and @8eb27cc2.
+inline constexpr DatedRelease kPrimeRlReleases[] = {{{0, 0, 0}, ""}};
+inline constexpr DatedRelease kArealReleases[] = {{{0, 0, 0}, ""}};
+inline constexpr DatedRelease kRollReleases[] = {{{0, 0, 0}, ""}};
 // A service.
 inline constexpr DatedRelease kTinkerReleases[] = {{{0, 0, 0}, ""}};
 

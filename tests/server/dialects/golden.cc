@@ -86,8 +86,8 @@ std::string ReleaseOf(const json& file, const std::string& dialect) {
   }
   if (dialect == "verl") return "0.9.0";
   if (dialect == "trl") return "1.9.0";
-  for (const char* unnumbered :
-       {"slime", "miles", "ms_swift", "nemo_rl", "tinker"}) {
+  for (const char* unnumbered : {"slime", "miles", "ms_swift", "nemo_rl",
+                                 "prime_rl", "areal", "roll", "tinker"}) {
     if (dialect == unnumbered) return "";
   }
   return dialect == "openrlhf" ? "0.11.0" : "0.4.0";

@@ -111,7 +111,8 @@ std::map<std::string, int> CountMissing(const std::string& dialect) {
 }
 
 TEST(MissingMetricsTest, AreThoseOfTheList) {
-  for (const char* dialect : {"slime", "miles", "ms_swift", "nemo_rl"}) {
+  for (const char* dialect :
+       {"slime", "miles", "ms_swift", "nemo_rl", "prime_rl", "areal", "roll"}) {
     const std::map<std::string, int> missing = CountMissing(dialect);
     for (const auto& [name, files] : missing) {
       const auto listed = MissingMetrics(dialect).find(name);
@@ -127,6 +128,8 @@ std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {
   return parameter.param.name;
 }
 
+INSTANTIATE_TEST_SUITE_P(Areal, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("areal")), NameOf);
 INSTANTIATE_TEST_SUITE_P(DatedOpenrlhf, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("dated/openrlhf")),
                          NameOf);
@@ -142,6 +145,10 @@ INSTANTIATE_TEST_SUITE_P(NemoRl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("nemo_rl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Openrlhf, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("openrlhf")), NameOf);
+INSTANTIATE_TEST_SUITE_P(PrimeRl, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("prime_rl")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Roll, GoldenReferenceTest,
+                         testing::ValuesIn(ReadGoldens("roll")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Skyrl, GoldenReferenceTest,
                          testing::ValuesIn(ReadGoldens("skyrl")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Slime, GoldenReferenceTest,

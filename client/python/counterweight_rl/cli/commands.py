@@ -50,7 +50,8 @@ def counterweight(context: click.Context) -> None:
 @click.option("--parameter", "-p", multiple=True, help="NAME=NUMBER of the method; repeatable.")
 @click.option(
     "--dialect",
-    help="System of --block: verl, trl, skyrl, openrlhf, slime, miles, nemo_rl, ms_swift, tinker.",
+    help="System of --block: verl, trl, skyrl, openrlhf, slime, miles, nemo_rl, ms_swift, "
+    "prime_rl, areal, roll, tinker.",
 )
 @click.option("--block", type=_FILE, help="YAML or JSON file with the block of --dialect.")
 @click.option("--release", help="Release of the dialect's system whose numbers are wanted.")

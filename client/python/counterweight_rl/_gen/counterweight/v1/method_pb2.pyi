@@ -37,6 +37,8 @@ class Estimator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ESTIMATOR_K3: _ClassVar[Estimator]
     ESTIMATOR_BINARY_KL: _ClassVar[Estimator]
     ESTIMATOR_TOTAL_VARIATION: _ClassVar[Estimator]
+    ESTIMATOR_DIFFERENCE: _ClassVar[Estimator]
+    ESTIMATOR_REVERSE_K3: _ClassVar[Estimator]
 
 class Aggregation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -59,6 +61,8 @@ class RuleCondition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_CONDITION_UNSPECIFIED: _ClassVar[RuleCondition]
     RULE_CONDITION_ALWAYS: _ClassVar[RuleCondition]
     RULE_CONDITION_NEGATIVE_ADVANTAGE: _ClassVar[RuleCondition]
+    RULE_CONDITION_POSITIVE_ADVANTAGE: _ClassVar[RuleCondition]
+    RULE_CONDITION_NON_POSITIVE_ADVANTAGE: _ClassVar[RuleCondition]
 
 class RuleEffect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -130,6 +134,8 @@ ESTIMATOR_K2: Estimator
 ESTIMATOR_K3: Estimator
 ESTIMATOR_BINARY_KL: Estimator
 ESTIMATOR_TOTAL_VARIATION: Estimator
+ESTIMATOR_DIFFERENCE: Estimator
+ESTIMATOR_REVERSE_K3: Estimator
 AGGREGATION_UNSPECIFIED: Aggregation
 AGGREGATION_TOKEN: Aggregation
 AGGREGATION_SUM: Aggregation
@@ -143,6 +149,8 @@ RULE_EVALUATION_SEQUENTIAL: RuleEvaluation
 RULE_CONDITION_UNSPECIFIED: RuleCondition
 RULE_CONDITION_ALWAYS: RuleCondition
 RULE_CONDITION_NEGATIVE_ADVANTAGE: RuleCondition
+RULE_CONDITION_POSITIVE_ADVANTAGE: RuleCondition
+RULE_CONDITION_NON_POSITIVE_ADVANTAGE: RuleCondition
 RULE_EFFECT_UNSPECIFIED: RuleEffect
 RULE_EFFECT_DROP: RuleEffect
 RULE_EFFECT_ZERO_WEIGHT: RuleEffect

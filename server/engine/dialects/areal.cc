@@ -1,0 +1,87 @@
+#include "server/engine/dialects/areal.h"
+
+#include <string>
+#include <string_view>
+
+#include "server/engine/dialects/areal_loss.h"
+#include "server/engine/dialects/areal_metrics.h"
+#include "server/engine/dialects/areal_policies.h"
+#include "server/engine/dialects/areal_rejection.h"
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/fields.h"
+#include "server/engine/dialects/request_tensors.h"
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::Struct;
+
+void SetArealReport(const ArealReport& report, Translation* translation) {
+  const bool takes_means = report.has_loss && report.loss.by_sequence();
+  translation->report_judges = takes_means;
+  translation->report = [report, takes_means](const kernels::BatchSums& sums,
+                                              MetricMap* metrics,
+                                              Violations* violations) {
+    if (takes_means && sums.peers.loss.mixed_rows > 0) {
+      violations->push_back(
+          {"tensors[ADVANTAGES]",
+           "importance_sampling_level 'sequence' takes the mean advantage of "
+           "a row's kept tokens, which is not computed yet: entries must be "
+           "equal along a row."});
+      return;
+    }
+    AddArealMetrics(report, sums, metrics);
+  };
+}
+
+}  // namespace
+
+Translation TranslateAreal(const Struct& block, bool ignore_unknown_fields,
+                           const RequestFacts& facts) {
+  Translation translation;
+  const BlockReader reader(block, "method.dialect.block",
+                           &translation.violations);
+  reader.CheckKeys(
+      kArealFields, ignore_unknown_fields,
+      [](std::string_view) { return std::string(); }, &translation.warnings);
+  ArealReport report;
+  report.has_loss = facts.wants_loss;
+  report.policies = ReadArealPolicies(reader, &translation);
+  report.rejection =
+      ReadArealRejection(reader, ignore_unknown_fields, &translation);
+  report.loss = ReadArealLoss(reader, report.policies, facts, &translation);
+  if (report.rejection.is_on && report.loss.type == ArealLossType::kSapo) {
+    report.rejection.is_on = false;
+    translation.warnings.push_back(
+        Concat(reader.Path("rejection_sampling"),
+               " does nothing with use_sapo_loss, which has no weights."));
+  }
+  if (report.rejection.is_on) {
+    RequirePair(report.policies.Correction(), facts,
+                "rejection_sampling compares with it", &translation.violations);
+    ApplyArealRejection(reader, report.rejection, report.policies,
+                        &translation);
+  }
+  const bool compares = report.rejection.is_on || facts.wants_loss;
+  const kernels::RatioSource source = report.policies.Correction();
+  report.has_behaviour =
+      compares && (source == kernels::RatioSource::kCurrentOld ||
+                   facts.has_rollout_log_probs);
+  translation.spec.drift_source =
+      report.has_behaviour ? source : DriftSource(facts);
+  report.padded_length = facts.wants_loss ? int64_t{facts.padded_length} : 0;
+  WarnOfDriftAlone(facts.has_rollout_log_probs,
+                   compares && source != kernels::RatioSource::kCurrentOld,
+                   "rollout_log_probs", &translation.warnings);
+  WarnOfDriftAlone(facts.has_old_log_probs,
+                   compares && source != kernels::RatioSource::kCurrentRollout,
+                   "old_log_probs", &translation.warnings);
+  if (compares) {
+    translation.warnings.emplace_back(
+        "Metrics of areal that need sums which are not kept here are absent.");
+  }
+  SetArealReport(report, &translation);
+  return translation;
+}
+
+}  // namespace counterweight::server

@@ -1,0 +1,189 @@
+#include "server/engine/dialects/prime_rl.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/engine/dialects/block_reader.h"
+#include "server/engine/dialects/fields.h"
+#include "server/engine/dialects/prime_rl_metrics.h"
+#include "server/engine/dialects/request_tensors.h"
+
+namespace counterweight::server {
+namespace {
+
+using google::protobuf::Struct;
+using kernels::BatchCount;
+using kernels::Condition;
+using kernels::LossReduction;
+using kernels::LossSpec;
+using kernels::RatioSource;
+using kernels::RowCount;
+
+constexpr std::string_view kPrimeRlType = "type";
+constexpr std::string_view kPrimeRlLow = "dppo_mask_low";
+constexpr std::string_view kPrimeRlHigh = "dppo_mask_high";
+constexpr std::string_view kPrimeRlIpo = "ipo_threshold";
+constexpr std::string_view kPrimeRlAdvantages = "adv_tau";
+constexpr std::string_view kPrimeRlKl = "kl_tau";
+constexpr std::string_view kPrimeRlScale = "rl_scale";
+constexpr std::string_view kPrimeRlRefScale = "ref_kl_scale";
+
+// The fields of each type but type itself.
+constexpr std::string_view kPrimeRlDefaultFields[] = {
+    kPrimeRlLow, kPrimeRlHigh, kPrimeRlAdvantages, kPrimeRlKl};
+constexpr std::string_view kPrimeRlIpoFields[] = {
+    kPrimeRlIpo, kPrimeRlAdvantages, kPrimeRlKl};
+
+// Nothing for a type that is refused.
+std::optional<PrimeRlType> ReadPrimeRlType(const BlockReader& reader,
+                                           const RequestFacts& facts,
+                                           Violations* violations) {
+  // The last two are refused.
+  constexpr std::string_view kTypes[] = {"default", "ipo", "ref_kl", "custom"};
+  const auto type = reader.ReadName(kPrimeRlType, kTypes[0], kTypes);
+  if (!type) return std::nullopt;
+  if (kTypes[*type] == "custom") {
+    reader.Violate(kPrimeRlType,
+                   "type 'custom' names code, which a server cannot run.");
+    return std::nullopt;
+  }
+  if (kTypes[*type] == "ref_kl") {
+    RequireTensor(facts.has_ref_log_probs, "ref_log_probs",
+                  "type 'ref_kl' is of current and ref", violations);
+    reader.Violate(kPrimeRlType,
+                   "type 'ref_kl' is not computed yet: its advantages are "
+                   "differences of log-probs.");
+    return std::nullopt;
+  }
+  return static_cast<PrimeRlType>(*type);
+}
+
+// Each type has a configuration class of its own.
+void RefuseFieldsOfOtherTypes(const BlockReader& reader, PrimeRlType type) {
+  const bool is_ipo = type == PrimeRlType::kIpo;
+  const std::span<const std::string_view> own =
+      is_ipo ? std::span<const std::string_view>(kPrimeRlIpoFields)
+             : kPrimeRlDefaultFields;
+  for (const std::string_view field :
+       {kPrimeRlLow, kPrimeRlHigh, kPrimeRlIpo}) {
+    if (reader.Find(field) == nullptr) continue;
+    if (std::find(own.begin(), own.end(), field) != own.end()) continue;
+    reader.Violate(
+        field, Concat(field, " is not of type '", is_ipo ? "ipo" : "default",
+                      "', which takes ", JoinNames(own), "."));
+  }
+}
+
+void AddPrimeRlRule(Condition condition, double lower, double upper,
+                    std::string_view name, Translation* translation) {
+  kernels::RejectionRule rule;
+  rule.source = RatioSource::kCurrentRollout;
+  rule.estimator = kernels::Estimator::kDifference;
+  rule.condition = condition;
+  rule.lower = lower;
+  rule.upper = upper;
+  kernels::CorrectionSpec& spec = translation->spec;
+  spec.rules[spec.num_rules++] = rule;
+  translation->rule_names.emplace_back(name);
+}
+
+void ReadPrimeRlMask(const BlockReader& reader, PrimeRlType type,
+                     Translation* translation) {
+  if (type == PrimeRlType::kIpo) {
+    const double most = reader.ReadNumber(kPrimeRlIpo, 0.1, kNonNegative);
+    AddPrimeRlRule(Condition::kAlways, -most, most, kPrimeRlIpo, translation);
+    return;
+  }
+  const double high = reader.ReadNumber(kPrimeRlHigh, 0.2, kNonNegative);
+  const double low = reader.ReadNumber(kPrimeRlLow, 0.2, kNonNegative);
+  AddPrimeRlRule(Condition::kPositiveAdvantage, -kernels::kUnbounded, high,
+                 kPrimeRlHigh, translation);
+  AddPrimeRlRule(Condition::kNonPositiveAdvantage, -low, kernels::kUnbounded,
+                 kPrimeRlLow, translation);
+}
+
+LossSpec ReadPrimeRlLoss(const BlockReader& reader, const RequestFacts& facts,
+                         Translation* translation) {
+  constexpr NumberRange kFactor{.lowest = 0.0, .highest = kLargestDouble};
+  constexpr NumberRange kScale{
+      .lowest = 0.0, .above = true, .highest = kLargestDouble};
+  const double advantages = reader.ReadNumber(kPrimeRlAdvantages, 1.0, kFactor);
+  const double kl_tau = reader.ReadNumber(kPrimeRlKl, 1e-3, kFactor);
+  const auto scale = reader.ReadOptionalNumber(kPrimeRlScale, kScale);
+  if (scale) translation->counts_use.given_count = reader.Path(kPrimeRlScale);
+  if (!reader.IsNull(kPrimeRlRefScale)) {
+    translation->warnings.push_back(
+        Concat(reader.Path(kPrimeRlRefScale),
+               " does nothing here: it is of type 'ref_kl'."));
+  }
+  const auto reduction = [&](double factor) {
+    return scale ? LossReduction{BatchCount::kOne, RowCount::kOne,
+                                 factor / *scale}
+                 : LossReduction{BatchCount::kTokens, RowCount::kOne, factor};
+  };
+  LossSpec loss;
+  loss.surrogate = kernels::Surrogate::kImportanceSampling;
+  loss.source = RatioSource::kCurrentRollout;
+  loss.metrics_source = loss.source;
+  loss.over = kernels::TokenSet::kOriginal;
+  loss.reduction = reduction(advantages);
+  // The loss has the ratio itself, through which its gradient goes.
+  loss.applies_weight = false;
+  loss.seed = facts.seed;
+  if (kl_tau == 0.0) return loss;
+  loss.kl.estimator = kernels::KlEstimator::kK2;
+  loss.kl.source = RatioSource::kCurrentRollout;
+  // prime-rl's square has no 1/2.
+  loss.kl.coefficient = 2.0 * kl_tau;
+  loss.kl.over = kernels::TokenSet::kOriginal;
+  loss.kl.reduction = reduction(1.0);
+  return loss;
+}
+
+}  // namespace
+
+Translation TranslatePrimeRl(const Struct& block, bool ignore_unknown_fields,
+                             const RequestFacts& facts) {
+  Translation translation;
+  const BlockReader reader(block, "method.dialect.block",
+                           &translation.violations);
+  reader.CheckKeys(
+      kPrimeRlFields, ignore_unknown_fields,
+      [](std::string_view) { return std::string(); }, &translation.warnings);
+  const auto type = ReadPrimeRlType(reader, facts, &translation.violations);
+  if (!type) return translation;
+  RefuseFieldsOfOtherTypes(reader, *type);
+  ReadPrimeRlMask(reader, *type, &translation);
+  const LossSpec loss = ReadPrimeRlLoss(reader, facts, &translation);
+  kernels::CorrectionSpec& spec = translation.spec;
+  spec.weight.level = kernels::Level::kToken;
+  spec.weight.source = RatioSource::kCurrentRollout;
+  spec.drift_source = RatioSource::kCurrentRollout;
+  constexpr std::string_view kReason =
+      "weights and mask are of current and rollout policy";
+  RequireTensor(facts.has_rollout_log_probs, "rollout_log_probs", kReason,
+                &translation.violations);
+  RequireTensor(facts.has_current_log_probs, "current_log_probs", kReason,
+                &translation.violations);
+  RequireTensor(
+      facts.has_advantages || (*type == PrimeRlType::kIpo && !facts.wants_loss),
+      "advantages",
+      *type == PrimeRlType::kIpo ? "the policy loss is computed from it"
+                                 : "the bound of the mask follows its sign",
+      &translation.violations);
+  WarnOfDriftAlone(facts.has_old_log_probs, false, "old_log_probs",
+                   &translation.warnings);
+  translation.warnings.emplace_back(
+      "Metrics of prime_rl that need sums which are not kept here are absent.");
+  translation.report = [type = *type](const kernels::BatchSums& sums,
+                                      MetricMap* metrics, Violations*) {
+    AddPrimeRlMetrics(type, sums, metrics);
+  };
+  if (facts.wants_loss) spec.loss = loss;
+  return translation;
+}
+
+}  // namespace counterweight::server

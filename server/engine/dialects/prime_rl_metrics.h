@@ -1,0 +1,20 @@
+// prime-rl's metrics, from the sums of a batch. Those that need other sums are
+// left out: most statistics over rows.
+#ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
+#define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
+
+#include <cstdint>
+
+#include "kernels/sums.h"
+#include "server/engine/dialect.h"
+
+namespace counterweight::server {
+
+enum class PrimeRlType : uint8_t { kDefault, kIpo };
+
+void AddPrimeRlMetrics(PrimeRlType type, const kernels::BatchSums& sums,
+                       MetricMap* metrics);
+
+}  // namespace counterweight::server
+
+#endif  // COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
