@@ -33,7 +33,7 @@ struct Causes {
   // The engine's part of k3_engine_staleness if all tokens have the mean of
   // the fresh ones; needs kLeastFresh of them.
   double k3_engine = kUnknownSum;
-  int64_t fresh_tokens = 0;  // of rows whose tokens all have staleness 0
+  int64_t fresh_tokens = 0;  // of rows where all tokens have staleness 0
   double fresh_k3 = 0.0;     // of old over rollout
 };
 inline constexpr int64_t kLeastFresh = 200;
@@ -90,7 +90,7 @@ class AttributionSums {
   void AddHeaviest(const std::vector<HeavySequence>& more);
   double Sum(int column) const;
   Causes ReadCauses(int64_t tokens) const;
-  // The buckets with tokens of a family of `count`, whose sums begin at
+  // The buckets with tokens of a family of `count`; its sums begin at
   // `column`.
   template <class Tokens, class First>
   std::vector<Bucket> Buckets(int count, int column, Tokens tokens,

@@ -43,7 +43,7 @@ enum DriftColumn : int {
   kInteraction,  // u(first) u(later)
   kFirstLogRatio,
   kLaterLogRatio,
-  kFreshK3,  // k3(first) of rows whose tokens all have staleness 0
+  kFreshK3,  // k3(first) of rows where all tokens have staleness 0
   kByMagnitude,
   kByLogRatio = kByMagnitude + 2 * kNumMagnitudes,
   kByPlace = kByLogRatio + 2 * kNumLogRatios,

@@ -12,7 +12,7 @@ struct LossKl {
   static constexpr int kWidth = Lanes::kWidth;
   using State = TileState<Lanes>;
 
-  // k of d = current - ref, whose tile holds -d, or of another source's d.
+  // k of d = current - ref (its tile holds -d), or of another source's d.
   COUNTERWEIGHT_HD static void run(const Plan& plan, const State& s,
                                    LossTiles<Lanes>& t) {
     const LossPlan& loss = plan.loss;

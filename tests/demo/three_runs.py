@@ -39,7 +39,7 @@ RUNS = (
 
 @dataclass(frozen=True)
 class Seen:
-    """What the server says of a run: states of steps by name, and its last sentences."""
+    """The server's view of a run: states of steps and findings by name, and its last sentences."""
 
     name: str
     states: dict[str, int]

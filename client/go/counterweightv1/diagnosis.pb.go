@@ -385,7 +385,7 @@ type Causes struct {
 	// which may be below 0 by chance. fresh_k3 / fresh_tokens for each token,
 	// present from 200 fresh tokens on.
 	K3Engine *float64 `protobuf:"fixed64,8,opt,name=k3_engine,json=k3Engine,proto3,oneof" json:"k3_engine,omitempty"`
-	// Tokens of sequences whose every token has staleness 0. 0 without versions,
+	// Tokens of sequences with staleness 0 everywhere. 0 without versions,
 	// or without k3_engine_staleness.
 	FreshTokens int64 `protobuf:"varint,9,opt,name=fresh_tokens,json=freshTokens,proto3" json:"fresh_tokens,omitempty"`
 	// k3(o - q) over them.

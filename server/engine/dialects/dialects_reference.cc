@@ -54,7 +54,7 @@ Fields Areal() {
   return block;
 }
 
-// filters is a list, of whose entries all fields are read.
+// filters is a list; all fields of its entries are read.
 Fields Roll() {
   Fields block = FieldsOf(kRollFields);
   block["train_infer_correction"] = FieldsOf(kRollCorrectionFields);

@@ -28,7 +28,7 @@ struct ReferenceAttribution {
   ReferenceBuckets by_magnitude, by_position, by_length, by_log_ratio;
 };
 
-// Rows of log-probs whose ratios lie in [-20, 20].
+// Rows of log-probs with ratios in [-20, 20].
 ReferenceAttribution Reference(const std::vector<Row>& rows);
 
 }  // namespace counterweight::kernels::doctor

@@ -260,7 +260,7 @@ Row RowOfTokens(const std::vector<std::vector<float>>& tokens) {
   return row;
 }
 
-// Tokens whose ratios are 1/2, 2 and 1/2, by hand: k3(ln 2) = 1 - ln 2 and
+// Tokens with ratios of 1/2, 2 and 1/2, by hand: k3(ln 2) = 1 - ln 2 and
 // k3(-ln 2) = ln 2 - 1/2.
 TEST(Attribution, OfTwoTokensByHand) {
   const float ln2 = 0.693147181f;
@@ -388,7 +388,7 @@ TEST(Attribution, NamesWhatCannotBeKnown) {
                                           "rollout_log_probs. "));
 }
 
-// The floor is of rows whose every token was sampled by the trained version.
+// The floor is of rows that the trained version sampled whole.
 TEST(Attribution, TheEnginesFloorIsOfFreshRows) {
   const std::vector<Row> rows = DriftingRows(60, 60, 0.2, 13);
   const OwnedBatch owned(rows);
