@@ -100,10 +100,17 @@ class StepBooks:
             raise ValueError(f"{function} comes after the step's report")
 
     def see_ratios(self, result: Result[Any]) -> None:
-        """Enters whether the ratios of a loss were all 1, where its metrics say so."""
+        """Enters whether a loss's ratios were all 1, by its metrics; without tokens it has none."""
+        if result.metrics.get("tokens") == 0:
+            return
         ends = [result.metrics.get(f"loss/ratio_{end}") for end in ("min", "max")]
         self._num_ratios += 1
         self._num_ratios_of_one += ends == [1.0, 1.0]
+
+    def _has_only_ratios_of_one(self) -> bool:
+        # A rank without tokens leaves the question to the others; one without ratios denies it.
+        has_seen = self._num_ratios > 0 or self._tokens == 0
+        return has_seen and self._num_ratios == self._num_ratios_of_one
 
     def report(self, client: Client, *, is_own_loss: bool = False) -> StepReport | None:
         """Reports the step once; a failure is logged, for training goes on without it.
@@ -124,7 +131,7 @@ class StepBooks:
                 issued=issued,
                 applied=used,
                 skipped_batches=self._skipped,
-                ratio_all_one=0 < self._num_ratios == self._num_ratios_of_one,
+                ratio_all_one=self._has_only_ratios_of_one(),
                 num_reports=self._ranks,
                 timeout=REPORT_SECONDS,
             )
