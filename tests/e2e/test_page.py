@@ -372,6 +372,100 @@ def test_names_are_never_markup(browser: Browser, server: ServerProcess) -> None
     assert all("Content Security Policy" in text for text in complaints)
 
 
+def test_a_run_that_ended_keeps_its_words_and_asks_for_no_look(
+    browser: Browser, server: ServerProcess
+) -> None:
+    browser.open(page_of(server))
+    wait_for(browser, "return document.getElementById('state').textContent === 'ready'")
+    states = browser.run(
+        """
+        clearTimeout(timer);
+        newest++;
+        const ready = new Map([["counterweight_ready", [{labels: {}, value: 1}]]]);
+        return arguments[0].map(run => {
+          render(ready, {address: "", runs: [{name: "r", ...run}, {name: "calm", seconds: 0}]});
+          return [document.getElementById("state").textContent,
+            ...[...document.querySelectorAll("#runs .word")].map(e => e.textContent)];
+        });
+        """,
+        [
+            {"seconds": seconds, **why}
+            for why in ({"faults": ["rows_permuted"]}, {"last_step": "unused"})
+            for seconds in (0, 3599, 3600, 90000)
+        ],
+    )
+    for i, word in enumerate(("rows permuted", "weights unused")):
+        look = ["ready, look at 1 run", word]
+        assert states[4 * i : 4 * i + 4] == [look, look, ["ready", word], ["ready", word]]
+
+
+def test_a_run_has_a_word_for_each_trouble(browser: Browser, server: ServerProcess) -> None:
+    kept = "counterweight_drift_kept_token_ratio"
+    size = "counterweight_drift_effective_sample_size_ratio"
+    steps = {
+        "unused": ["weights unused"],
+        "replaced": ["weights replaced"],
+        "rounded": ["weights rounded"],
+        "not_issued": ["not corrected"],
+        "used": [],
+        "not_applied": [],
+        "incomplete": [],
+    }
+    troubles: list[tuple[dict[str, float], dict[str, Any], list[str]]] = [
+        ({kept: 0.5, size: 0.5}, {}, []),
+        ({kept: 0.499, size: 1}, {}, ["most dropped"]),
+        ({kept: 0, size: 0.499}, {}, ["all dropped", "low sample size"]),
+        *(({}, {"last_step": state}, words) for state, words in steps.items()),
+        ({}, {"faults": ["rows_permuted", "shifted"]}, ["rows permuted"]),
+        (
+            {kept: 0},
+            {"faults": ["shifted"], "last_step": "unused"},
+            ["shifted", "weights unused", "all dropped"],
+        ),
+    ]
+    browser.open(page_of(server))
+    for gauges, listed, words in troubles:
+        assert (
+            browser.run(
+                "return wordsOf(new Map(Object.entries(arguments[0]).map("
+                "([name, value]) => [name, [{labels: {run: 'r'}, value}]])), arguments[1])",
+                gauges,
+                {"name": "r", **listed},
+            )
+            == words
+        )
+
+
+def test_numbers_have_known_texts(browser: Browser, server: ServerProcess) -> None:
+    browser.open(page_of(server))
+    texts = {
+        "show(null)": "–",
+        "show(NaN, 'count')": "–",
+        "show(Infinity, 'number')": "∞",
+        "show(-Infinity, 'share')": "-∞",
+        "show(0.0999, 'share')": "9.99 %",
+        "show(0.1, 'share')": "10.0 %",
+        "show(1234567, 'count')": "1,234,567",
+        "show(0.25, 'seconds')": "250 ms",
+        "show(2.5, 'seconds')": "2.50 s",
+        "show(3 * 2 ** 19, 'bytes')": "1.5 MiB",
+        "show(0, 'number')": "0",
+        "show(-0.00012345, 'number')": "-1.23e-4",
+        "show(0.5, 'number')": "0.500",
+        "show(123456, 'number')": "1.23e+5",
+        "ago(59.9)": "59 s ago",
+        "ago(60)": "1 min ago",
+        "ago(3599)": "59 min ago",
+        "ago(3600)": "1 h ago",
+    }
+    found = browser.run(f"return [{', '.join(texts)}]")
+    assert dict(zip(texts, found, strict=True)) == texts
+    page = 'a{b="1\\n",c="d\\"}"} -Inf\n# TYPE a gauge\na 1e3\n'
+    assert browser.run(
+        "return parse(arguments[0]).get('a').map(e => [e.labels, String(e.value)])", page
+    ) == [[{"b": "1\n", "c": 'd"}'}, "-Infinity"], [{}, "1000"]]
+
+
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 def test_it_is_readable_on_any_screen(
     browser: Browser, server: ServerProcess, size: tuple[int, int]

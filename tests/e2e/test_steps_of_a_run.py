@@ -240,6 +240,21 @@ def publish(server: ServerProcess, request: pb.PublishRequest) -> tuple[str, str
     return "OK", ""
 
 
+def test_parts_of_other_versions_are_taken(client: cw.Client, server: ServerProcess) -> None:
+    """A library that did not measure kept weights yet, and one that measures more."""
+    client.correct(**BATCH, method=METHOD, run="same", step=4)
+    for run in "older", "newer":
+        request = publication()
+        request.labels.run = run
+        if run == "older":
+            request.sums.weight.ClearField("kept_weight")
+            request.sums.weight.ClearField("kept_weight_squared")
+        else:
+            request.sums.MergeFromString(b"\xfa\x3f\x01x")  # field 1023
+        assert publish(server, request) == ("OK", "")
+        assert gauges(server, run) == gauges(server, "same")
+
+
 def test_forged_parts_of_a_step_are_refused(
     start_server: Callable[..., ServerProcess],
 ) -> None:

@@ -118,6 +118,42 @@ TEST_F(DriftSeriesTest, NoOldGaugeOfAnyRunStays) {
   EXPECT_EQ(Value("counterweight_drift_kl_nats", "a"), 0);
 }
 
+// A trainer may name a report as the batch of its step.
+TEST_F(DriftSeriesTest, ReportsHaveIdsOfTheirOwn) {
+  const auto report = [&](const std::string& id, const std::string& run,
+                          const std::string& client) {
+    StepReport one;
+    one.request_id = id;
+    one.run = run;
+    series_.Report(one, client);
+    return Value("counterweight_step_steps_total", run);
+  };
+  Publish(TwoTokens(), "r", "id");
+  EXPECT_EQ(report("id", "r", "a"), 1);
+  EXPECT_EQ(report("id", "r", "a"), 1) << "sent again";
+  EXPECT_EQ(report("id", "r", "b"), 2) << "another client's";
+  EXPECT_EQ(report("id", "s", "a"), 1) << "another run's";
+  EXPECT_EQ(report("other", "r", "a"), 3);
+  Publish(TwoTokens(), "r", "other");
+  EXPECT_EQ(Value("counterweight_drift_batches_total", "r"), 2);
+}
+
+// A run may correct nothing here, and yet be trained.
+TEST_F(DriftSeriesTest, AReportIsALifeSign) {
+  Publish(TwoTokens(), "older");
+  Publish(TwoTokens(), "idle");
+  now_ += std::chrono::seconds(5);
+  StepReport report;
+  report.run = "older";
+  series_.Report(report, "a");
+  for (const auto& each : series_.Runs()) {
+    EXPECT_EQ(each.seconds_ago, each.run == "older" ? 0 : 5) << each.run;
+  }
+  Publish(TwoTokens(), "third");
+  EXPECT_TRUE(HasRun("older"));
+  EXPECT_FALSE(HasRun("idle"));
+}
+
 // Parts of steps, each of two tokens; a step has those of its parts.
 class DriftStepsTest : public DriftSeriesTest {
  protected:

@@ -1,4 +1,6 @@
 // Optimizer steps as trainers report them, in the metrics of a running server.
+#include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <vector>
@@ -168,6 +170,27 @@ TEST_F(ReportStepTest, OneSideIsNoVerdict) {
   }
 }
 
+TEST_F(ReportStepTest, AStepWithMissingReportsIsIncomplete) {
+  const v1::Receipt receipt = ReceiptOf(7, 100, 90, 3.0);
+  v1::ReportStepRequest half = ReportOf(1, receipt, receipt);
+  half.set_num_reports(2);
+  half.set_ratio_all_one(true);
+  EXPECT_EQ(StateAfter(half), v1::RECEIPT_STATE_UNSPECIFIED);
+  for (const int64_t step : {2, 3}) {
+    EXPECT_EQ(StateAfter(ReportOf(step, receipt, receipt)),
+              v1::RECEIPT_STATE_USED);
+  }
+  const std::string page = running_.Scrape();
+  for (const char* line :
+       {"counterweight_step_steps_total{run=\"run\"} 3\n",
+        "receipts_total{run=\"run\",state=\"incomplete\"} 1\n",
+        "receipts_total{run=\"run\",state=\"used\"} 2\n",
+        "counterweight_step_ratio_one_total{run=\"run\"} 0\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+  EXPECT_THAT(running_.Get("/page.json"), HasSubstr(R"("last_step":"used")"));
+}
+
 TEST_F(ReportStepTest, InventedReasonsTakeBoundedMemory) {
   const auto batches = StepSeries::kMaxReasons + 3;
   for (size_t i = 0; i < batches; ++i) {
@@ -233,7 +256,37 @@ TEST(StepLedger, AStepWithMissingReportsIsDisplacedByTwoNewerOnes) {
   EXPECT_FALSE(closed[0].is_complete);
   EXPECT_EQ(closed[0].State(), v1::RECEIPT_STATE_UNSPECIFIED);
   EXPECT_EQ(closed[1].State(), v1::RECEIPT_STATE_USED);
+  EXPECT_EQ(ledger.LastState(), "used");
   EXPECT_EQ(ledger.StateOf(2), v1::RECEIPT_STATE_UNSPECIFIED);
+}
+
+// Processes report when they are done, each with its own part of the truth.
+TEST(StepLedger, TheOrderOfReportsChangesNothing) {
+  std::vector<StepReport> reports(3, PartOfStep(1, 3));
+  reports[0].applied.reset();
+  reports[0].issued->tokens = 4;
+  reports[1].issued.reset();
+  reports[1].applied = Receipt{.fingerprint = 2, .tokens = 5};
+  std::vector<size_t> order = {0, 1, 2};
+  do {
+    for (size_t other = 0; other <= reports.size(); ++other) {
+      StepLedger ledger;
+      std::vector<StepLedger::ClosedStep> closed;
+      for (const size_t i : order) {
+        EXPECT_TRUE(closed.empty());
+        reports[i].ratio_all_one = i != other;
+        closed = ledger.Add(reports[i]);
+      }
+      ASSERT_EQ(closed.size(), 1U);
+      EXPECT_TRUE(closed[0].is_complete);
+      EXPECT_EQ(closed[0].ratio_all_one, other == reports.size());
+      EXPECT_EQ(closed[0].issued->tokens, 5);
+      EXPECT_EQ(closed[0].applied->tokens, 6);
+      EXPECT_EQ(closed[0].issued->fingerprint, 2U);
+      EXPECT_EQ(closed[0].applied->fingerprint, 3U);
+      EXPECT_EQ(ledger.StateOf(1), closed[0].State());
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 // A run that went back to a checkpoint reports the same steps again.

@@ -142,14 +142,19 @@ def test_an_ending_server_costs_no_call(server: FakeServer, asynchronous: bool) 
 
 @pytest.mark.parametrize(
     ("policy", "timeout"),
-    [(cw.RetryPolicy(seed=1), 10.0), (cw.RetryPolicy(seed=1, max_seconds=10.0), None)],
-    ids=["timeout", "max_seconds"],
+    [
+        (cw.RetryPolicy(seed=1), 10.0),
+        (cw.RetryPolicy(seed=1, max_seconds=10.0), None),
+        (cw.RetryPolicy(seed=1, max_seconds=60.0), 10.0),
+        (cw.RetryPolicy(seed=1, max_seconds=10.0), 60.0),
+    ],
+    ids=["timeout", "max_seconds", "timeout is first", "max_seconds is first"],
 )
 def test_a_pause_beyond_the_end_is_not_begun(policy: cw.RetryPolicy, timeout: float | None) -> None:
     attempts, clock = begin(policy, timeout)
     assert attempts.remaining() == timeout
     clock.now += 9.5
-    assert attempts.remaining() == (None if timeout is None else 0.5)
+    assert attempts.remaining() == (None if timeout is None else timeout - 9.5)
     assert attempts.pause(OVERLOADED) is not None
     clock.now += 0.25
     assert attempts.pause(OVERLOADED) is None
