@@ -70,12 +70,18 @@ Translation TranslateAreal(const Struct& block, bool ignore_unknown_fields,
   translation.spec.drift_source =
       report.has_behaviour ? source : DriftSource(facts);
   report.padded_length = facts.wants_loss ? int64_t{facts.padded_length} : 0;
+  // A policy compared with itself has constant weights.
+  const bool reads = facts.wants_loss ||
+                     (report.rejection.is_on && report.policies.is_decoupled);
   WarnOfDriftAlone(facts.has_rollout_log_probs,
-                   compares && source != kernels::RatioSource::kCurrentOld,
+                   reads && source != kernels::RatioSource::kCurrentOld,
                    "rollout_log_probs", &translation.warnings);
   WarnOfDriftAlone(facts.has_old_log_probs,
-                   compares && source != kernels::RatioSource::kCurrentRollout,
+                   reads && source != kernels::RatioSource::kCurrentRollout,
                    "old_log_probs", &translation.warnings);
+  WarnOfDriftAlone(compares && facts.has_current_log_probs &&
+                       source != kernels::RatioSource::kOldRollout,
+                   reads, "current_log_probs", &translation.warnings);
   if (compares) {
     translation.warnings.emplace_back(
         "Metrics of areal that need sums which are not kept here are absent.");
