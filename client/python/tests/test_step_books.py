@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from counterweight_rl.distributed.step_books import StepBooks
 
 ONE = {"tokens": 4.0, "loss/ratio_min": 1.0, "loss/ratio_max": 1.0}
