@@ -35,7 +35,7 @@ def test_goldens(system: str) -> None:
             continue
         with cw.Client("local:?threads=1") as local:
             plans += by_plan(thrice(local, **arguments(golden)))
-    assert plans > 50
+    assert plans > 40
 
 
 def test_every_preset(local: cw.Client) -> None:
