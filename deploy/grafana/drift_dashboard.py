@@ -119,7 +119,7 @@ DRIFT = Row(
             "Only the first is the engine's, and grows with the lag.",
             [
                 Query(
-                    f"avg by (run, cause) (counterweight_drift_cause_k3_nats{SELECTED})",
+                    f"avg by (run, cause) (counterweight_doctor_cause_k3_nats{SELECTED})",
                     "{{run}} {{cause}}",
                 )
             ],

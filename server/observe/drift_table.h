@@ -108,7 +108,7 @@ inline constexpr MetricRow kRunTable[] = {
 
 // Batches that the doctor examines, see doctor_series.h.
 inline constexpr MetricRow kDoctorTable[] = {
-    GaugeRow("counterweight_drift_cause_k3_nats",
+    GaugeRow("counterweight_doctor_cause_k3_nats",
              "Mean k3 of a token of this run's last examined batch by cause: "
              "engine_staleness (old over rollout log-probs), update (current "
              "over old) and interaction of the two, which may be below 0; "

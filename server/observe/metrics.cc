@@ -238,7 +238,7 @@ DriftMetrics::DriftMetrics(Registry* registry)
       run_staleness_k3(
           Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))),
       run_cause_k3(
-          Gauges(registry, OfDoctor("counterweight_drift_cause_k3_nats"))),
+          Gauges(registry, OfDoctor("counterweight_doctor_cause_k3_nats"))),
       run_examined_batches(
           Counters(registry, OfDoctor("counterweight_doctor_batches_total"))),
       run_findings(

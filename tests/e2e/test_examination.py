@@ -69,7 +69,7 @@ def test_a_fault_is_counted_and_leaves_with_its_cause(
 
 
 def causes_of(server: ServerProcess, run: str) -> dict[str, float]:
-    pattern = rf'drift_cause_k3_nats{{cause="(\w+)",run="{run}"}} (\S+)'
+    pattern = rf'doctor_cause_k3_nats{{cause="(\w+)",run="{run}"}} (\S+)'
     return {cause: float(k3) for cause, k3 in re.findall(pattern, server.scrape())}
 
 

@@ -62,14 +62,13 @@ def all_batches() -> list[dict[str, Any]]:
 
 
 def series_of(server: ServerProcess) -> list[str]:
-    """The text of the families about batches; only batches of a server's own are examined."""
+    """The text of the families about batches."""
     families = ("counterweight_drift_", "counterweight_loss", "counterweight_corrected_")
     lines = server.scrape().splitlines()
     return [
         line
         for line in lines
         if line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(families)
-        and "counterweight_drift_cause_" not in line
     ]
 
 

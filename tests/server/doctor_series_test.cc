@@ -85,7 +85,7 @@ TEST_F(DoctorSeriesTest, CountsFindingsErrorsFirst) {
 }
 
 std::string Gauge(const std::string& cause, const std::string& value) {
-  return "drift_cause_k3_nats{cause=\"" + cause + "\",run=\"r\"} " + value +
+  return "doctor_cause_k3_nats{cause=\"" + cause + "\",run=\"r\"} " + value +
          "\n";
 }
 
