@@ -27,7 +27,7 @@ double TokensShare(int64_t part, int64_t whole) {
 }
 
 // "of current over rollout"
-std::string Ratio(const Attribution& of) {
+std::string RatioText(const Attribution& of) {
   const auto name = [](InputRole role) {
     if (role == InputRole::kRollout) return "rollout";
     return role == InputRole::kOld ? "old" : "current";
@@ -57,7 +57,7 @@ std::string CausesOf(const Attribution& of) {
            WholePercent(causes.k3_update, causes.k3) + " update, " +
            WholePercent(causes.k3_interaction, causes.k3) + " both together";
   }
-  const std::string ratio = " " + Ratio(of);
+  const std::string ratio = " " + RatioText(of);
   if (has_first) {
     return ratio + " = " + EngineAndStaleness(causes) +
            "; the update needs current_log_probs";
@@ -95,7 +95,7 @@ std::string Heaviest(const Attribution& of) {
 
 std::string Sentence(const Attribution& attribution) {
   if (!(attribution.causes.k3 > 0.0)) {
-    return "k3 0 " + Ratio(attribution) + ": the log-probs are equal.";
+    return "k3 0 " + RatioText(attribution) + ": the log-probs are equal.";
   }
   return "k3 " +
          TwoDigits(attribution.causes.k3 /

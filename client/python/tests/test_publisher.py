@@ -222,6 +222,8 @@ def test_an_attempt_has_a_deadline(
     sender.put(message(0))
     wait_until(lambda: len(seconds) == 1)
     assert seconds[0] <= publisher.ATTEMPT_SECONDS
+    # On a busy machine the attempt at the gate would else end, and the next begin, before the close.
+    monkeypatch.setattr(publisher, "ATTEMPT_SECONDS", 600.0)
     server.publish = gate = Gate()
     sender.put(message(1))
     assert gate.arrived.acquire(timeout=150)
@@ -233,8 +235,9 @@ def test_an_attempt_has_a_deadline(
     server.publish = publish
     gate.is_open.set()
     closing.join(60)
-    # A busy machine may have no time for the rest, which then is dropped.
-    assert all(each <= 3.0 for each in seconds[1:])
+    # A busy machine may have no time for the rest, which then is dropped. gRPC sends a deadline
+    # rounded up.
+    assert all(each < 3.1 for each in seconds[1:])
     assert len(seconds) - 1 + sender.dropped >= 1
 
 
