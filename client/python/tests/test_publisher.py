@@ -222,7 +222,7 @@ def test_an_attempt_has_a_deadline(
     sender.put(message(0))
     wait_until(lambda: len(seconds) == 1)
     assert seconds[0] <= publisher.ATTEMPT_SECONDS
-    # On a busy machine the attempt at the gate would else end, and the next begin, before the close.
+    # Else a busy machine ends the attempt at the gate, and the next begins before the close.
     monkeypatch.setattr(publisher, "ATTEMPT_SECONDS", 600.0)
     server.publish = gate = Gate()
     sender.put(message(1))
