@@ -107,12 +107,12 @@ type RuleCondition = pb.RuleCondition
 const (
 	// RuleConditionAlways: Everywhere.
 	RuleConditionAlways = pb.RuleCondition_RULE_CONDITION_ALWAYS
-	// RuleConditionNegativeAdvantage: Only at tokens whose advantage is < 0 (OPSM); needs
+	// RuleConditionNegativeAdvantage: Only at tokens with an advantage < 0 (OPSM); needs
 	// ADVANTAGES.
 	RuleConditionNegativeAdvantage = pb.RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE
-	// RuleConditionPositiveAdvantage: Only at those whose advantage is > 0.
+	// RuleConditionPositiveAdvantage: Only at tokens with an advantage > 0; needs ADVANTAGES.
 	RuleConditionPositiveAdvantage = pb.RuleCondition_RULE_CONDITION_POSITIVE_ADVANTAGE
-	// RuleConditionNonPositiveAdvantage: Only at those whose advantage is <= 0.
+	// RuleConditionNonPositiveAdvantage: Only at tokens with an advantage <= 0; needs ADVANTAGES.
 	RuleConditionNonPositiveAdvantage = pb.RuleCondition_RULE_CONDITION_NON_POSITIVE_ADVANTAGE
 )
 

@@ -110,7 +110,8 @@ type StepReport struct {
 	Applied *Receipt
 	// SkippedBatches were trained without a correction, by reason.
 	SkippedBatches map[string]int64
-	// RatioAllOne: every ratio of current to old log-probs was exactly 1.
+	// RatioAllOne: every ratio of current to old log-probs was exactly 1; true in a process without
+	// tokens, which leaves the question to the others.
 	RatioAllOne bool
 	// NumReports are the reports that the step has, of all processes that receive or apply
 	// weights. All go to one server: spread over several, the step counts as incomplete on each.

@@ -24,7 +24,7 @@ def mean(total: str, of: str = "drift_tokens_total", *, minus: str = "") -> str:
     """Returns the rate of a sum over that of its terms: the mean over batches of any size on any number of servers.
 
     Args:
-        total: A counter of kRunSums in server/observe/drift_table.h, without its prefix.
+        total: A counter of kRunSums in server/observe/run_sums_table.h, without its prefix.
         of: The counter of the terms, of servers that have ``total``.
         minus: A counter that is taken off ``total``, as one of negative parts.
     """

@@ -1,29 +1,18 @@
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <string>
 
+#include "kernels/averages.h"
 #include "kernels/doctor/attribution.h"
+#include "kernels/doctor/digits.h"
 
 namespace counterweight::kernels::doctor {
 namespace {
-
-// Two digits, whatever the locale.
-std::string TwoDigits(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), value,
-                                 std::chars_format::general, 2);
-  return std::string(text, end.ptr);
-}
 
 std::string WholePercent(double part, double whole) {
   const double percent = std::round(100.0 * part / whole);
   // Shares of -0.4 % are 0 %.
   return std::to_string(static_cast<int64_t>(percent)) + " %";
-}
-
-double TokensShare(int64_t part, int64_t whole) {
-  return static_cast<double>(part) / static_cast<double>(whole);
 }
 
 // "of current over rollout"
@@ -79,7 +68,7 @@ std::string Unlikely(const Attribution& of) {
     k3 += bucket.k3;
   }
   return WholePercent(k3, of.causes.k3) + " of it on tokens below -1 nat (" +
-         WholePercent(TokensShare(tokens, of.tokens), 1.0) + " of tokens)";
+         WholePercent(Fraction(tokens, of.tokens), 1.0) + " of tokens)";
 }
 
 std::string Heaviest(const Attribution& of) {
@@ -97,9 +86,7 @@ std::string Sentence(const Attribution& attribution) {
   if (!(attribution.causes.k3 > 0.0)) {
     return "k3 0 " + RatioText(attribution) + ": the log-probs are equal.";
   }
-  return "k3 " +
-         TwoDigits(attribution.causes.k3 /
-                   static_cast<double>(attribution.tokens)) +
+  return "k3 " + Digits(Mean(attribution.causes.k3, attribution.tokens), 2) +
          CausesOf(attribution) + ". " + Unlikely(attribution) +
          Heaviest(attribution) + ".";
 }

@@ -1,5 +1,5 @@
-// The sums of an attribution (attribution.h): which ones, of which tokens, and
-// where. PODs, as passes.h.
+// The columns of an attribution's sums (attribution.h): the addends, the tokens
+// that have them, and the index of each. PODs, as passes.h.
 //
 // x, y, z: the log-probs that were sent, in the order rollout, old, current; z
 // may be missing. Log ratios first = y - x and later = z - y are cut to

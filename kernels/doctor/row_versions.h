@@ -8,8 +8,8 @@
 namespace counterweight::kernels::doctor {
 
 // True if the trained version sampled each of the row's tokens; false if one is
-// of another version or of an unknown one. A row whose weights changed while it
-// was sampled is none: its last tokens saw a cache of older weights.
+// of another version or of an unknown one. False too for a row that was sampled
+// across an update: its last tokens saw a cache of older weights.
 bool IsFresh(const Batch& batch, const Sample& sample, const SampledRow& row);
 
 }  // namespace counterweight::kernels::doctor

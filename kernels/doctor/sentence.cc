@@ -1,19 +1,14 @@
-#include <charconv>
 #include <string>
 #include <string_view>
 
+#include "kernels/doctor/digits.h"
 #include "kernels/doctor/finding.h"
 
 namespace counterweight::kernels::doctor {
 namespace {
 
-// Four digits, whatever the locale.
 std::string Number(double value) {
-  if (value != value) return "unknown";
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), value,
-                                 std::chars_format::general, 4);
-  return std::string(text, end.ptr);
+  return value != value ? "unknown" : Digits(value, 4);
 }
 
 std::string Percent(double share) { return Number(100.0 * share) + " %"; }

@@ -8,6 +8,7 @@
 #include "kernels/batch.h"
 #include "kernels/math/bits.h"
 #include "kernels/plan/needs.h"
+#include "kernels/tile/fold_registers.h"
 #include "kernels/tile/tile.h"
 #include "kernels/walk/lane_columns.h"
 
@@ -78,7 +79,7 @@ struct CpuLanes {
   // Then the lanes within registers, of as many columns as a register has
   // lanes: lane i of the result is column i's sum.
   static WideVec fold_registers(WideVec (&columns)[kWideLanes]) {
-    return fold_registers<kWideLanes>(columns);
+    return counterweight::kernels::fold_registers<kWideLanes>(&columns[0]);
   }
   static float fold_min(const LaneValues<kWidth, float>& x) {
     return fold_lanes(x.at, [](auto a, auto b) { return b < a ? b : a; });
@@ -242,32 +243,6 @@ struct CpuLanes {
   COUNTERWEIGHT_HD static Vec moved_down(Vec x,
                                          std::integer_sequence<int, lane...>) {
     return __builtin_shufflevector(x, x, ((lane + kDistance) % kVecLanes)...);
-  }
-
-  // Registers hold kLeft lanes of kWideLanes / kLeft neighbouring columns each;
-  // two of them become one that holds half the lanes of twice the columns.
-  template <int kLeft>
-  COUNTERWEIGHT_HD static WideVec fold_registers(WideVec (&registers)[kLeft]) {
-    if constexpr (kLeft == 1) {
-      return registers[0];
-    } else {
-      WideVec halves[kLeft / 2];
-      for (int i = 0; i < kLeft / 2; ++i) {
-        halves[i] =
-            fold_two<kLeft>(registers[2 * i], registers[2 * i + 1],
-                            std::make_integer_sequence<int, kWideLanes>());
-      }
-      return fold_registers<kLeft / 2>(halves);
-    }
-  }
-  template <int kLeft, int... lane>
-  COUNTERWEIGHT_HD static WideVec fold_two(
-      WideVec a, WideVec b, std::integer_sequence<int, lane...>) {
-    constexpr int kHalf = kLeft / 2;
-    return __builtin_shufflevector(a, b,
-                                   (lane / kHalf * kLeft + lane % kHalf)...) +
-           __builtin_shufflevector(
-               a, b, (lane / kHalf * kLeft + lane % kHalf + kHalf)...);
   }
 
   // The distances of a scan from kDistance on, the largest lanes first: a

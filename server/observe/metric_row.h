@@ -1,5 +1,5 @@
-// A row of the tables of metrics, serving_table.h and drift_table.h: the text
-// of /metrics and METRICS.md about a family.
+// A row of the tables of metrics, *_table.h: the text of /metrics and
+// METRICS.md about a family.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRIC_ROW_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRIC_ROW_H_
 

@@ -1,5 +1,5 @@
-// The server's Prometheus metrics: those of serving_table.h and drift_table.h,
-// which have every name and help text.
+// The server's Prometheus metrics: those of *_table.h, which have every name
+// and help text.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_METRICS_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_METRICS_H_
 

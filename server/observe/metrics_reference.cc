@@ -43,7 +43,7 @@ void PrintSection(const char* title, const Tables&... tables) {
 
 constexpr char kHead[] = R"(# Metrics
 
-Written by `make docs` from `observe/serving_table.h` and `observe/drift_table.h`. A counter or histogram begins again only
+Written by `make docs` from `observe/serving_table.h`, `drift_table.h` and `run_sums_table.h`. A counter or histogram begins again only
 with the process, or where it is so large that it would lose its next addend (a count beyond 2^53, a sum beyond 2^40), as `rate()` expects it.
 l is the log ratio of the method's drift source, in nats (clamped at 20 where it is exponentiated), w the bounded weights before
 normalization and before rules zero any. Requests without the label have `run=""`. The gauges are the native metrics of

@@ -10,8 +10,8 @@
 #include <iterator>
 #include <optional>
 
-#include "server/observe/drift_table.h"
 #include "server/observe/metrics.h"
+#include "server/observe/run_sums_table.h"
 #include "server/observe/series.h"
 
 namespace counterweight::server {

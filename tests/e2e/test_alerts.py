@@ -69,6 +69,8 @@ MISTAKES = {
     "the floor": ("drift", r"^ +and run:counterweight_drift_k3_nats:eight_steps > 0.001\n", ""),
     "single batches": ("eight steps", r"k3_nats:eight_steps(?= / run:.* > 3$)", "k3_nats:avg"),
     "one server alone": ("eight steps", r"sum (?=by \(job, run\) \(\S+k3_sum_nats\))", "min "),
+    "weights of 1": ("eight steps", r"clamp_min\((quantile_over_time.*), 1e-4\)", r"\1"),
+    "a rounding error below 0": ("eight steps", r"^ {12}0\n", "            -1\n"),
     "what weights cost of nothing": ("eight steps", r"^ +and run:.*loss:eight_steps > 0.01\n", ""),
     "the first hour": ("drift", r"^ +and run:.* offset 1h >= 0\n", ""),
     "a run that is over": ("drift", r" unless on .* offset 1h(?=\)$)", ""),

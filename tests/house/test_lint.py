@@ -37,7 +37,7 @@ def test_a_check_without_a_command_fails() -> None:
     ("text", "status"),
     [
         ("", 0),
-        # Of modules of a folder, of folders, and for types alone.
+        # Circles of modules, of folders, and of imports for types alone.
         ("from counterweight_rl.local import engine", 1),
         ("from counterweight_rl.transport import channel", 1),
         ("if TYPE_CHECKING:\n    from counterweight_rl.local import engine", 1),

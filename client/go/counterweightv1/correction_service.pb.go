@@ -1960,7 +1960,8 @@ type ReportStepRequest struct {
 	// Batches that were trained without a correction, by reason. A reason matches
 	// [A-Za-z0-9_.-]{1,64}; at most 8.
 	SkippedBatches map[string]int64 `protobuf:"bytes,6,rep,name=skipped_batches,json=skippedBatches,proto3" json:"skipped_batches,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Every ratio of current to old log-probs was exactly 1 in this process.
+	// Every ratio of current to old log-probs was exactly 1 in this process; true
+	// of one without tokens, which leaves the question to the others.
 	RatioAllOne bool `protobuf:"varint,7,opt,name=ratio_all_one,json=ratioAllOne,proto3" json:"ratio_all_one,omitempty"`
 	// Reports that the step has: of all processes that receive or apply weights.
 	// The last of them is answered with the step's state. All go to one server:

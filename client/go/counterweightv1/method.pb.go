@@ -404,11 +404,11 @@ const (
 	RuleCondition_RULE_CONDITION_UNSPECIFIED RuleCondition = 0
 	// Everywhere.
 	RuleCondition_RULE_CONDITION_ALWAYS RuleCondition = 1
-	// Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES.
+	// Only at tokens with an advantage < 0 (OPSM); needs ADVANTAGES.
 	RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE RuleCondition = 2
-	// Only at those whose advantage is > 0.
+	// Only at tokens with an advantage > 0; needs ADVANTAGES.
 	RuleCondition_RULE_CONDITION_POSITIVE_ADVANTAGE RuleCondition = 3
-	// Only at those whose advantage is <= 0.
+	// Only at tokens with an advantage <= 0; needs ADVANTAGES.
 	RuleCondition_RULE_CONDITION_NON_POSITIVE_ADVANTAGE RuleCondition = 4
 )
 

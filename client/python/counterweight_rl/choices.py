@@ -103,11 +103,11 @@ class RuleCondition(Choice):
     ALWAYS = "always"
     """Everywhere."""
     NEGATIVE_ADVANTAGE = "negative_advantage"
-    """Only at tokens whose advantage is < 0 (OPSM); needs ADVANTAGES."""
+    """Only at tokens with an advantage < 0 (OPSM); needs ADVANTAGES."""
     POSITIVE_ADVANTAGE = "positive_advantage"
-    """Only at those whose advantage is > 0."""
+    """Only at tokens with an advantage > 0; needs ADVANTAGES."""
     NON_POSITIVE_ADVANTAGE = "non_positive_advantage"
-    """Only at those whose advantage is <= 0."""
+    """Only at tokens with an advantage <= 0; needs ADVANTAGES."""
 
 
 class RuleEffect(Choice):

@@ -443,7 +443,8 @@ class Client(OneProcess):
             applied: Receipt of those that its losses were multiplied by. None: no loss ran here.
             skipped_batches: Batches that were trained without a correction, by reason, such as
                 {"no_rollout_log_probs": 1}.
-            ratio_all_one: Every ratio of current to old log-probs was exactly 1.
+            ratio_all_one: Every ratio of current to old log-probs was exactly 1. True in a process
+                without tokens, which leaves the question to the others.
             num_reports: Reports that the step has, of all processes that receive or apply weights;
                 the last of them is answered with the state. All go to one server: spread over
                 several, the step counts as incomplete on each.
