@@ -96,9 +96,7 @@ func (r RuleConfig) Name(name string) RuleConfig {
 // OnlyNegativeAdvantages applies the rule where the advantage is < 0 (OPSM); it needs
 // Batch.Advantages.
 func (r RuleConfig) OnlyNegativeAdvantages() RuleConfig {
-	return r.with(func(r *pb.RejectionRule) {
-		r.Condition = pb.RuleCondition_RULE_CONDITION_NEGATIVE_ADVANTAGE
-	})
+	return r.Where(RuleConditionNegativeAdvantage)
 }
 
 // Where applies the rule where the condition holds; those of advantages need

@@ -16,6 +16,11 @@ RecentSteps::RecentSteps(DriftMetrics* metrics,
 void RecentSteps::Add(std::optional<int64_t> step, const PublishedBatch& batch,
                       TimedGauge::Time now) {
   if (batch.sums.tokens == 0) return;
+  if (IsLate(step)) {
+    if (++num_late_ < RunSteps::kMostLate) return;
+    BeginAnew();
+  }
+  num_late_ = 0;
   Step& own = FindOrAdd(step);
   const ShownBatch shown{.batch = &batch};
   for (size_t i = 0; i < own.sums.size(); ++i) {
@@ -29,6 +34,18 @@ void RecentSteps::Add(std::optional<int64_t> step, const PublishedBatch& batch,
     for (const Step& each : steps_) all += each.sums[i];
     gauges_[i].Set(all, now);
   }
+}
+
+bool RecentSteps::IsLate(std::optional<int64_t> step) const {
+  return step.has_value() && steps_.size() == kSteps &&
+         std::all_of(steps_.begin(), steps_.end(), [&](const Step& each) {
+           return each.step.has_value() && *step < *each.step;
+         });
+}
+
+void RecentSteps::BeginAnew() {
+  steps_.clear();
+  HideGaugesBefore(TimedGauge::Time::max());
 }
 
 RecentSteps::Step& RecentSteps::FindOrAdd(std::optional<int64_t> step) {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "server/observe/metrics.h"
+#include "server/observe/run_steps.h"
 #include "server/observe/run_sums_table.h"
 #include "server/observe/series.h"
 
@@ -25,7 +26,10 @@ class RecentSteps {
   RecentSteps(DriftMetrics* metrics, const prometheus::Labels& labels);
 
   // Adds a batch to its step; one without a step is a step by itself, and one
-  // without tokens is none. Gauges show the sums once there are kSteps.
+  // without tokens is none. Gauges show the sums once there are kSteps. Batches
+  // of steps before these change nothing, as in RunSteps: kMostLate of them in
+  // a row are of a run that went back to a checkpoint, and its steps begin
+  // anew.
   void Add(std::optional<int64_t> step, const PublishedBatch& batch,
            TimedGauge::Time now);
   // Hides the gauges with a last value from before `oldest`.
@@ -38,9 +42,13 @@ class RecentSteps {
     Sums sums{};
   };
 
+  // True if the batch's step is before all that are held.
+  bool IsLate(std::optional<int64_t> step) const;
+  void BeginAnew();
   Step& FindOrAdd(std::optional<int64_t> step);
 
   std::deque<Step> steps_;         // oldest first by their first batch
+  int num_late_ = 0;               // batches since the last that was added
   std::deque<TimedGauge> gauges_;  // parallel to kRecentSums
 };
 

@@ -118,6 +118,29 @@ TEST_F(DriftSeriesTest, NoOldGaugeOfAnyRunStays) {
   EXPECT_EQ(Value("counterweight_drift_kl_nats", "a"), 0);
 }
 
+TEST_F(DriftSeriesTest, SumsOfStepsAndCausesLeaveARunThatIsOver) {
+  const std::string tokens = "counterweight_drift_eight_steps_tokens";
+  const std::string cause = "counterweight_doctor_cause_k3_nats";
+  for (int i = 0; i < 8; ++i) Publish(TwoTokens(), "r");
+  series_.CountExamined("r", "a", {.causes = {{"update", 0.5}}});
+  Publish(TwoTokens(), "other");
+  EXPECT_EQ(Value(tokens, "r"), 16);
+  EXPECT_EQ(Value(cause, "r"), 0.5);
+  EXPECT_TRUE(std::isnan(Value(tokens, "other")));
+  now_ += std::chrono::minutes(11);
+  Publish(TwoTokens(), "other");
+  series_.HideOldGauges();
+  EXPECT_TRUE(std::isnan(Value(tokens, "r")));
+  EXPECT_TRUE(std::isnan(Value(cause, "r")));
+  Publish(TwoTokens(), "r");
+  EXPECT_EQ(Value(tokens, "r"), 16);
+  // A third run of the client removes the idlest, with all its series.
+  Publish(TwoTokens(), "other");
+  Publish(TwoTokens(), "third");
+  EXPECT_TRUE(std::isnan(Value(tokens, "r")));
+  EXPECT_TRUE(std::isnan(Value(cause, "r")));
+}
+
 // A trainer may name a report as the batch of its step.
 TEST_F(DriftSeriesTest, ReportsHaveIdsOfTheirOwn) {
   const auto report = [&](const std::string& id, const std::string& run,

@@ -83,6 +83,42 @@ TEST_F(RecentStepsTest, BatchesOfOneStepAreOneAndTheOldestStepLeaves) {
   EXPECT_EQ(Value("tokens"), 21);
 }
 
+TEST_F(RecentStepsTest, StepsBeforeTheEightChangeNothing) {
+  for (int64_t step = 10; step < 18; ++step) {
+    Add(step, BatchOfTokens(1, 1.0, 1.0));
+  }
+  now_ += std::chrono::hours(1);
+  for (int i = 0; i < RunSteps::kMostLate - 1; ++i) {
+    Add(9, BatchOfTokens(100, 1.0, 1.0));
+  }
+  EXPECT_EQ(Value("tokens"), 8);
+  // A part of a held step is between them, so these were late parts.
+  now_ -= std::chrono::hours(1);
+  Add(17, BatchOfTokens(1, 1.0, 1.0));
+  now_ += std::chrono::hours(1);
+  Add(9, BatchOfTokens(100, 1.0, 1.0));
+  EXPECT_EQ(Value("tokens"), 9);
+  recent_.HideGaugesBefore(now_);
+  EXPECT_TRUE(std::isnan(Value("tokens"))) << "late parts are no sign of life";
+}
+
+TEST_F(RecentStepsTest, ARunThatGoesBackBeginsAnew) {
+  for (int64_t step = 10; step < 18; ++step) {
+    Add(step, BatchOfTokens(1, 1.0, 1.0));
+  }
+  for (int64_t step = 2; step < 9; ++step) {
+    Add(step, BatchOfTokens(3, 1.0, 1.0));
+  }
+  EXPECT_EQ(Value("tokens"), 8);
+  // The eighth in a row is the first of the new steps.
+  for (int64_t step = 9; step < 16; ++step) {
+    Add(step, BatchOfTokens(3, 1.0, 1.0));
+    EXPECT_TRUE(std::isnan(Value("tokens")));
+  }
+  Add(16, BatchOfTokens(3, 1.0, 1.0));
+  EXPECT_EQ(Value("tokens"), 24);
+}
+
 TEST_F(RecentStepsTest, ABatchWithoutAStepIsOneAndAnEmptyOneIsNone) {
   for (int i = 0; i < 20; ++i) Add(std::nullopt, BatchOfTokens(0, 1.0, 1.0));
   for (int i = 0; i < 9; ++i) Add(std::nullopt, BatchOfTokens(i, 1.0, 1.0));
