@@ -76,15 +76,40 @@ requires(sizeof(Lanes) > sizeof(double)) COUNTERWEIGHT_HD
 }
 #endif
 
-// Splits x into bins [kBegin, kEnd); x becomes what is left.
-template <int kTop, int kBegin, int kEnd, class V>
-COUNTERWEIGHT_HD void split_into_bins(V& x, V* bins) {
+// |x|; NaN of NaN.
+template <class V>
+COUNTERWEIGHT_HD V magnitude(V x) {
+  if constexpr (sizeof(V) == sizeof(double)) {
+    return __builtin_fabs(x);
+  } else {
+    using Bits = decltype(x < x);
+    return reinterpret_cast<V>(reinterpret_cast<Bits>(x) & INT64_MAX);
+  }
+}
+
+// Sum of |x|, rounded: NaN if one is, infinite if one is, 0 only if all are 0.
+template <int kCount, class V>
+COUNTERWEIGHT_HD V sum_of_magnitudes(const V (&x)[kCount]) {
+  V sum = magnitude(x[0]);
+  COUNTERWEIGHT_UNROLL
+  for (int i = 1; i < kCount; ++i) sum += magnitude(x[i]);
+  return sum;
+}
+
+// Splits each x into bins [kBegin, kEnd); x becomes what is left.
+template <int kTop, int kBegin, int kEnd, int kCount, class V>
+COUNTERWEIGHT_HD void split_into_bins(V (&x)[kCount], V* bins) {
   if constexpr (kBegin < kEnd) {
     constexpr double kMagic = BinMagic<kTop, kBegin>::kValue;
     const V magic = spread_wide<V>(kMagic);
-    const V q = (x + magic) - magic;
-    bins[kBegin] += q;
-    x -= q;
+    V bin = bins[kBegin];
+    COUNTERWEIGHT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const V q = (x[i] + magic) - magic;
+      bin += q;
+      x[i] -= q;
+    }
+    bins[kBegin] = bin;
     split_into_bins<kTop, kBegin + 1, kEnd>(x, bins);
   }
 }
@@ -92,8 +117,7 @@ COUNTERWEIGHT_HD void split_into_bins(V& x, V* bins) {
 // Lanes with |x| below the limit; NaN is not.
 template <class V>
 COUNTERWEIGHT_HD auto below(double limit, V x) {
-  const V most = spread_wide<V>(limit);
-  return (x < most) & (x > -most);
+  return magnitude(x) < spread_wide<V>(limit);
 }
 template <class V>
 COUNTERWEIGHT_HD bool are_below(double limit, V x) {
@@ -122,27 +146,39 @@ struct ExactBins {
   }
 
   COUNTERWEIGHT_HD void add(V x) {
-    if (are_below(0x1p25, x)) {
+    V one[] = {x};
+    add_each(one);
+  }
+
+  // Adds each of x, and changes them. Costs less than as many calls of add():
+  // bins are read and written once, and so are the limits.
+  template <int kCount>
+  COUNTERWEIGHT_HD void add_each(V (&x)[kCount]) {
+    const V most = sum_of_magnitudes(x);
+    if (are_below(0x1p25, most)) {
       split_into_bins<kTopGrid, 3, 6>(x, low);
-    } else if (are_below(0x1p65, x)) {
+    } else if (are_below(0x1p65, most)) {
       split_into_bins<kTopGrid, 2, 6>(x, low);
     } else {
-      add_any(x);
+      COUNTERWEIGHT_UNROLL
+      for (int i = 0; i < kCount; ++i) add_any(x[i]);
       return;
     }
-    if (any_of(x != V{})) split_into_bins<kTopGrid, 6, kBins>(x, low);
+    if (any_of(sum_of_magnitudes(x) != V{})) {
+      split_into_bins<kTopGrid, 6, kBins>(x, low);
+    }
   }
 
   // add() of any addend.
   COUNTERWEIGHT_RARE void add_any(V x) {
     const auto is_low = below(kMostLow, x);
-    V small = is_low ? x : V{};
+    V small[] = {is_low ? x : V{}};
     split_into_bins<kTopGrid, 0, kBins>(small, low);
     const V large = is_low ? V{} : x;
     const auto is_finite = below(__builtin_inf(), large);
     low[0] += is_finite ? V{} : large;
-    V scaled = is_finite ? large * spread_wide<V>(kHighScale) : V{};
-    if (!any_of(scaled != V{})) return;
+    V scaled[] = {is_finite ? large * spread_wide<V>(kHighScale) : V{}};
+    if (!any_of(scaled[0] != V{})) return;
     begin_high();
     split_into_bins<kTopHighGrid, 0, kHighBins>(scaled, high);
   }

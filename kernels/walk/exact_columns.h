@@ -50,17 +50,31 @@ class ExactRegisters {
   // Adds at(i) to register i's sum.
   template <class At>
   COUNTERWEIGHT_HD void add(At at) {
-    for (int n = 0; n < num_whole_; ++n) whole_[n] += at(whole_at_[n]);
-    for (int n = 0; n < num_exact_; ++n) bins_[n].add(at(exact_at_[n]));
-    if (++num_addends_ == kMostAddends) carry();
+    add_each<1>([&](int i, int) { return at(i); });
+  }
+
+  // Adds at(i, 0) to at(i, kCount - 1).
+  template <int kCount, class At>
+  COUNTERWEIGHT_HD void add_each(At at) {
+    make_room(kCount);
+    for (int n = 0; n < num_whole_; ++n) {
+      COUNTERWEIGHT_UNROLL
+      for (int a = 0; a < kCount; ++a) whole_[n] += at(whole_at_[n], a);
+    }
+    for (int n = 0; n < num_exact_; ++n) {
+      WideVec x[kCount];
+      COUNTERWEIGHT_UNROLL
+      for (int a = 0; a < kCount; ++a) x[a] = at(exact_at_[n], a);
+      bins_[n].add_each(x);
+    }
   }
 
   // Adds the sums of `from`, which began as this did.
   void merge(ExactRegisters& from) {
     from.carry();
+    make_room(1);
     for (int n = 0; n < num_whole_; ++n) whole_[n] += from.whole_[n];
     for (int n = 0; n < num_exact_; ++n) bins_[n].merge(from.bins_[n]);
-    if (++num_addends_ == kMostAddends) carry();
   }
 
   // Calls put(i, sum) for each register's.
@@ -143,6 +157,11 @@ class ExactRegisters {
     }
   }
 
+  // Before so many addends.
+  void make_room(int addends) {
+    if (num_addends_ + addends > kMostAddends) carry();
+    num_addends_ += addends;
+  }
   void carry() {
     for (int n = 0; n < num_exact_; ++n) bins_[n].carry();
     num_addends_ = 1;

@@ -48,7 +48,11 @@ class LaneTotals {
   // add_loss() made of them.
   void add(const Plan& plan, int count, const FinishedRow (&rows)[kRowLanes],
            const RowLaneSums& sums) {
-    for (int row = 0; row < count; ++row) add_tokens(plan, rows[row].sums);
+    if (count == kRowLanes) {
+      add_tokens<kRowLanes>(plan, &rows[0]);
+    } else {
+      for (int row = 0; row < count; ++row) add_tokens<1>(plan, &rows[row]);
+    }
     WideVec lane;
     for (int i = 0; i < kRowLanes; ++i) lane[i] = i;
     const auto is_row = lane < spread_wide<WideVec>(count);
@@ -169,15 +173,22 @@ class LaneTotals {
     });
   }
 
-  void add_tokens(const Plan& plan, const SegmentRecord& row) {
-    tokens_.add(
-        [&](int i) { return register_of(row.sums, i, plan.token_columns); });
-    fold_low(token_low_, row.low, plan.token_extrema);
-    fold_high(token_high_, row.high, plan.token_extrema);
-    first_bad_ = first_of(first_bad_, row.first_bad);
+  // Adds kCount rows' columns of tokens.
+  template <int kCount>
+  void add_tokens(const Plan& plan, const FinishedRow* rows) {
+    tokens_.template add_each<kCount>([&](int i, int row) {
+      return register_of(rows[row].sums.sums, i, plan.token_columns);
+    });
+    for (int row = 0; row < kCount; ++row) {
+      const SegmentRecord& sums = rows[row].sums;
+      fold_low(token_low_, sums.low, plan.token_extrema);
+      fold_high(token_high_, sums.high, plan.token_extrema);
+      first_bad_ = first_of(first_bad_, sums.first_bad);
+    }
     if (!plan.loss.active) return;
-    loss_.add(
-        [&](int i) { return register_of(row.loss.sums, i, kNumLossColumns); });
+    loss_.template add_each<kCount>([&](int i, int row) {
+      return register_of(rows[row].sums.loss.sums, i, kNumLossColumns);
+    });
   }
 
   ExactRegisters<RegistersOf(kMaxTokenColumns)> tokens_;

@@ -141,6 +141,68 @@ TEST(ExactSum, DropsOfEachAddendWhatIsBelowTheLastGrid) {
   EXPECT_EQ(SumOf({0x1p-180, 0x1p-180}), 0.0);
 }
 
+template <int kCount>
+void ExpectEachAddedAsByItself(std::mt19937_64& random, double extra) {
+  double group[kCount];
+  const auto addends =
+      RandomAddends(random, kCount, -180, random() % 2 == 0 ? 10 : 60);
+  std::copy_n(addends.begin(), kCount, group);
+  group[random() % kCount] = extra;
+  ExactBins<double> one_by_one;
+  one_by_one.clear();
+  for (const double x : group) one_by_one.add(x);
+  ExactBins<double> together;
+  together.clear();
+  together.add_each(group);
+  EXPECT_EQ(together.has_high, one_by_one.has_high);
+  for (int k = 0; k < kBins; ++k) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(together.low[k]),
+              std::bit_cast<uint64_t>(one_by_one.low[k]))
+        << "bin " << k << " of " << kCount << " with " << extra;
+  }
+  const double sum = one_by_one.take();
+  EXPECT_EQ(std::bit_cast<uint64_t>(together.take()),
+            std::bit_cast<uint64_t>(sum));
+}
+
+TEST(ExactSum, OfAGroupIsThatOfItsAddends) {
+  std::mt19937_64 random(5);
+  for (const double extra :
+       {0.0, -0.0, 1.0, 0x1p25, 0x1.fffffffffffffp24, 0x1p65, -0x1p70, 0x1p130,
+        1e300, kInfinity, -kInfinity, kNaN, 0x1p-160, 0x1p-1060}) {
+    for (int round = 0; round < 20; ++round) {
+      ExpectEachAddedAsByItself<1>(random, extra);
+      ExpectEachAddedAsByItself<2>(random, extra);
+      ExpectEachAddedAsByItself<4>(random, extra);
+      ExpectEachAddedAsByItself<8>(random, extra);
+    }
+  }
+}
+
+// Bins that were not carried in time would lose bits: each addend fills its
+// bin, and groups of several sizes meet at the limit.
+TEST(ExactSum, OfGroupsHasRoomForAnyNumber) {
+  constexpr double kAddend = 0x1.fffffffffffffp24;
+  ExactRegisters<1> registers;
+  registers.begin(1, [](int) { return true; });
+  ExactSum expected;
+  const auto add = [&]<int kCount>() {
+    registers.add_each<kCount>([](int, int) { return splat_wide(kAddend); });
+    for (int i = 0; i < kCount; ++i) expected.add(kAddend);
+  };
+  for (int i = 0; i < 2 * kMostAddends; ++i) {
+    add.operator()<8>();
+    if (i % 3 == 0) add.operator()<1>();
+    if (i % 5 == 0) add.operator()<4>();
+  }
+  registers.take([&](int, WideVec sum) {
+    for (int i = 0; i < kWideLanes; ++i) {
+      const double lane = reinterpret_cast<const double*>(&sum)[i];
+      EXPECT_EQ(lane, expected.sum());
+    }
+  });
+}
+
 TEST(ExactSum, OfRegistersIsThatOfEachColumn) {
   std::mt19937_64 random(4);
   constexpr int kColumns = 13;
