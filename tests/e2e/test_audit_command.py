@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from command_line import counterweight
 from recorded_logs import batch, make_rows, table, write
+from server_process import ServerProcess
 
 ROWS = make_rows(40, longest=200)
 METHODS = "token_tis,geo_rs_token_tis:keep_lower=0.95:keep_upper=1.05"
@@ -76,6 +77,30 @@ def test_many_steps_are_shown_evenly(tmp_path: pathlib.Path) -> None:
 
 def test_the_engine_of_many_processes_prints_the_same(place: pathlib.Path) -> None:
     assert run(place, "--processes", 2) == run(place)
+
+
+def test_a_server_as_the_engine_prints_the_same(place: pathlib.Path, server: ServerProcess) -> None:
+    printed = run(place, "--methods", METHODS)
+    before = server.metric("counterweight_sequences_total")
+    flag = run(place, "--methods", METHODS, "--target", server.address, "--processes", 2)
+    assert flag == printed
+    assert server.metric("counterweight_sequences_total") > before
+    between = server.metric("counterweight_sequences_total")
+    changes = {"COUNTERWEIGHT_TARGET": server.address}
+    done = counterweight("audit", place, "--methods", METHODS, changes=changes)
+    assert done.stdout == printed
+    assert server.metric("counterweight_sequences_total") > between
+
+
+def test_a_malformed_target_is_named_where_it_was_written(
+    place: pathlib.Path,
+) -> None:
+    done = counterweight("audit", place, "--target", "host:99999")
+    assert done.returncode == 2
+    assert "--target" in done.stderr
+    done = counterweight("audit", place, changes={"COUNTERWEIGHT_TARGET": "host:99999"})
+    assert done.returncode == 2
+    assert "COUNTERWEIGHT_TARGET" in done.stderr
 
 
 def test_json_has_all_numbers(place: pathlib.Path) -> None:

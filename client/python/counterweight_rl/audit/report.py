@@ -11,6 +11,7 @@ from typing import Any
 from counterweight_rl.audit import keys, work
 from counterweight_rl.audit.part import Fault, Part, Problem, Total, from_bytes
 from counterweight_rl.audit.spec import Spec
+from counterweight_rl.client import Client
 from counterweight_rl.config import Method
 from counterweight_rl.step_totals import StepTotals
 
@@ -104,13 +105,14 @@ def of_part(part: Part, spec: Spec) -> Report:
     """
     if part.spec != spec.hash:
         raise ValueError("the part is of an audit with another spec")
+    client = work.client(spec.target)
     digest = hashlib.sha256()
     whole: Drift | None = None
     metrics: Mapping[str, float] = {}
     warnings: tuple[str, ...] = ()
     drift: dict[str, Sequence[Drift]] = {}
     if work.ALL in part.totals:
-        answer = _answer(part.totals[work.ALL], work.PLAIN, digest, "all")
+        answer = _answer(client, part.totals[work.ALL], work.PLAIN, digest, "all")
         metrics, warnings = answer.metrics, answer.warnings
         whole = _drift("all", answer)
         if "staleness" in spec.by and answer.staleness is not None:
@@ -131,11 +133,11 @@ def of_part(part: Part, spec: Spec) -> Report:
         # A key that no file has is left out.
         if there and there.keys() != {"unknown"}:
             drift[key] = [
-                _drift(value, _answer(there[value], work.PLAIN, digest, f"{key}={value}"))
+                _drift(value, _answer(client, there[value], work.PLAIN, digest, f"{key}={value}"))
                 for value in keys.order(key, there)
             ]
     effects = [
-        Effect(name, _answer(part.totals["method", name], method, digest, name).metrics)
+        Effect(name, _answer(client, part.totals["method", name], method, digest, name).metrics)
         for name, method in spec.methods.items()
         if ("method", name) in part.totals
     ]
@@ -156,8 +158,8 @@ def of_part(part: Part, spec: Spec) -> Report:
     )
 
 
-def _answer(total: Total, method: Method, digest: Any, name: str) -> StepTotals:
-    answer = work.client().metrics_of(total.sums, method)
+def _answer(client: Client, total: Total, method: Method, digest: Any, name: str) -> StepTotals:
+    answer = client.metrics_of(total.sums, method)
     numbers = {n: v for n, v in answer.metrics.items() if v == v}
     line = [name, *(f"{n} {v.hex()}" for n, v in sorted(numbers.items())), repr(answer.rules)]
     if answer.staleness is not None:

@@ -42,6 +42,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "recorded_at": ("recorded_at",),
 }
 """The names under which files have each column; the first one that a file has counts."""
+LOCAL = "local:?threads=1&max_tokens=1099511627776"
+"""The engine of this process, with one thread, for units of any size."""
 REQUIRED = ("rollout_log_probs", "old_log_probs", "response_mask")
 """The columns without which there is nothing to compare."""
 
@@ -57,6 +59,8 @@ class Spec:
         since: Rows recorded earlier are left out, seconds since 1970; of files that do not have
             the time of a row, the time of the file counts. None: all rows.
         doctor: Whether batches are examined for faults.
+        target: The engine, as in ``Client``; every process of an audit has to reach it. Numbers do
+            not depend on it.
     """
 
     methods: Mapping[str, Preset] = field(default_factory=dict)
@@ -64,6 +68,7 @@ class Spec:
     columns: Mapping[str, str] = field(default_factory=dict)
     since: float | None = None
     doctor: bool = True
+    target: str = LOCAL
 
     def __post_init__(self) -> None:
         for name in self.by:

@@ -12,7 +12,7 @@ import numpy as np
 from counterweight_rl.audit import keys, sources
 from counterweight_rl.audit.part import Fault, Part, Problem, Total
 from counterweight_rl.audit.rows import NEWEST, SourceError, UnitRows
-from counterweight_rl.audit.spec import Spec
+from counterweight_rl.audit.spec import LOCAL, Spec
 from counterweight_rl.client import Client
 from counterweight_rl.config import Method, Preset
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
@@ -24,9 +24,9 @@ Arrays = dict[str, Any]
 
 
 @functools.cache
-def client() -> Client:
-    """This process's client: one thread, and units of any size."""
-    return Client("local:?threads=1&max_tokens=1099511627776", timeout=None)
+def client(target: str = LOCAL) -> Client:
+    """This process's client of a target."""
+    return Client(target, timeout=None)
 
 
 def check_methods(spec: Spec) -> None:
@@ -36,7 +36,7 @@ def check_methods(spec: Spec) -> None:
         ValueError: A method does not exist, or needs what logs do not have.
     """
     for name, method in spec.methods.items():
-        _needs_current(name, method)
+        _needs_current(name, method, spec.target)
 
 
 def audit(path: str, group: int, spec: Spec) -> Part:
@@ -77,7 +77,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
         "policy_versions": rows.stale_versions,
     }
     whole = keys.Selection(None, rows.lengths)
-    part.add_total(ALL, _sums(arrays, whole, PLAIN), client())
+    part.add_total(ALL, _sums(arrays, whole, PLAIN, spec.target), client(spec.target))
     del arrays["policy_versions"]
     of_all: Total | None = None
     for key in spec.by:
@@ -85,26 +85,28 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
             continue
         for value, selection in keys.split(rows, key):
             if selection.places is None and selection.mask is None:
-                of_value = of_all = of_all or _sums(arrays, whole, PLAIN)
+                of_value = of_all = of_all or _sums(arrays, whole, PLAIN, spec.target)
             else:
-                of_value = _sums(arrays, selection, PLAIN)
-            part.add_total((key, value), of_value, client())
+                of_value = _sums(arrays, selection, PLAIN, spec.target)
+            part.add_total((key, value), of_value, client(spec.target))
     for name, method in spec.methods.items():
         given = dict(arrays)
-        if _needs_current(name, method):
+        if _needs_current(name, method, spec.target):
             given["current_log_probs"] = given.pop("old_log_probs")
-        part.add_total(("method", name), _sums(given, whole, method), client())
+        part.add_total(
+            ("method", name), _sums(given, whole, method, spec.target), client(spec.target)
+        )
     if spec.doctor:
-        _examine(part, path, group, rows)
+        _examine(part, path, group, rows, spec.target)
 
 
-def _sums(arrays: Arrays, selection: keys.Selection, method: Method) -> Total:
+def _sums(arrays: Arrays, selection: keys.Selection, method: Method, target: str) -> Total:
     places = selection.places
     chosen = arrays if places is None else {n: array[places] for n, array in arrays.items()}
     if selection.mask is not None:
         chosen = {**chosen, "response_mask": selection.mask}
     extra: Arrays = {"policy_version": NEWEST} if "policy_versions" in chosen else {}
-    result = client().correct(
+    result = client(target).correct(
         method=method,
         sequence_lengths=selection.lengths,
         outputs=["keep_mask"],
@@ -117,9 +119,9 @@ def _sums(arrays: Arrays, selection: keys.Selection, method: Method) -> Total:
     return Total(result.sums)
 
 
-def _examine(part: Part, path: str, group: int, rows: UnitRows) -> None:
+def _examine(part: Part, path: str, group: int, rows: UnitRows, target: str) -> None:
     try:
-        found = client().diagnose(
+        found = client(target).diagnose(
             response_mask=rows.mask,
             rollout_log_probs=rows.rollout,
             old_log_probs=rows.old,
@@ -145,16 +147,16 @@ def _examine(part: Part, path: str, group: int, rows: UnitRows) -> None:
         )
 
 
-_checked: dict[tuple[str, int], bool] = {}
+_checked: dict[tuple[str, str, int], bool] = {}
 
 
-def _needs_current(name: str, method: Preset) -> bool:
+def _needs_current(name: str, method: Preset, target: str) -> bool:
     """Whether a method compares current with rollout log-probs, which the trainer's then are.
 
     Raises:
         ValueError: It does not exist, or needs what logs do not have.
     """
-    key = (repr(method), os.getpid())
+    key = (repr(method), target, os.getpid())
     if key in _checked:
         return _checked[key]
     ones = np.full(1, -1, np.float32)
@@ -163,7 +165,7 @@ def _needs_current(name: str, method: Preset) -> bool:
     failures = []
     for needs, trained in ((False, "old_log_probs"), (True, "current_log_probs")):
         try:
-            _sums({**batch, trained: ones}, whole, method)
+            _sums({**batch, trained: ones}, whole, method, target)
             _checked[key] = needs
             return needs
         except InvalidRequestError as error:
