@@ -30,6 +30,7 @@ _FIELDS = {
     **{"get_mismatch_metrics": False, "calculate_per_token_loss": False},
     **{"entropy_coef": 0.01, "use_kl_loss": False, "rollout_temperature": 1.0},
     **{"log_probs_chunk_size": -1, "allgather_cp": False, "recompute_loss_function": False},
+    **{"kl_loss_coef": 0.3, "kl_loss_type": "k3", "use_unbiased_kl": False, "opsm_delta": 0.0},
     **{"eps_clip_c": None, "custom_pg_loss_reducer_function_path": None, "draw": "plain"},
 }
 
@@ -83,6 +84,10 @@ def batch(draw: str = "plain") -> tuple[torch.Tensor, dict[str, Any]]:
         one = normal(size) if draw == "per_token" else advantage.expand(size).clone()
         found["advantages"].append(one)
         found["loss_masks"].append(mask.int())
+    reference = torch.Generator().manual_seed(43)
+    found["ref_log_probs"] = [
+        one + 0.2 * torch.randn(one.shape, generator=reference) for one in found["log_probs"]
+    ]
     sums = torch.stack([mask.sum() for mask in found["loss_masks"]]).float()
     if draw.startswith("shared"):
         sums[:2] = sums[:2].sum() + (5 if draw == "shared_beyond" else 0)

@@ -180,8 +180,27 @@ def check_policy_loss(args: argparse.Namespace) -> None:
     actual = answer(args)
     same(actual, called)
     assert all(map(math.isfinite, actual[2].values())), actual[2]
-    for name in ("loss", "pg_loss", "entropy_loss"):
+    names = ("loss", "pg_loss", "entropy_loss", "ppo_kl", "pg_clipfrac")
+    for name in (*names, "kl_loss") if args.use_kl_loss else names:
         assert actual[2][name] == pytest.approx(called[2][name], rel=1e-4, abs=1e-6), name
+
+
+MIS_EXAMPLE = "examples.infra_features.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
+MIS = {
+    **{"tis_mode": "clip", "tis_level": "token", "tis_upper_bound": 1.3},
+    **{"tis_lower_bound": 0.8, "use_rs": True, "rs_level": "token", "rs_lower_bound": 0.7},
+    **{"rs_upper_bound": 1.5, "rs_veto_threshold": 0.5, "tis_batch_normalize": True},
+}
+
+
+@pytest.mark.compares("hooks.miles.correct")
+@pytest.mark.skipif(not AT_HEAD, reason="miles-rl 0.0.2 has other denominators")
+def test_the_yaml_of_the_mis_example_is_mis() -> None:
+    called = answer(arguments(custom_tis_function_path=MIS_EXAMPLE, **MIS))
+    same(answer(arguments(custom_tis_function_path=CORRECT, **MIS)), called)
+    whole = {"loss_type": "custom_loss", "custom_loss_function_path": POLICY_LOSS}
+    for path in (CORRECT, MIS_EXAMPLE):
+        same(answer(arguments(custom_tis_function_path=path, **whole, **MIS)), called)
 
 
 # Arguments that change the trainer's own loss, which the hook has too.
@@ -201,7 +220,24 @@ if AT_HEAD:
         },
         "a forward pass to ignore": {"skip_actor_forward_only": True},
         "entropy is only logged": {"observe_training_entropy": True, "entropy_coef": 0.0},
+        "kl": {"use_kl_loss": True},
+        "low variance kl": {"use_kl_loss": True, "kl_loss_type": "low_var_kl"},
+        "unbiased kl, gspo": {
+            **{"use_kl_loss": True, "kl_loss_type": "k2", "use_unbiased_kl": True},
+            "advantage_estimator": "gspo",
+        },
+        "mis": {"custom_tis_function_path": MIS_EXAMPLE, **MIS},
     }
+
+
+@pytest.mark.compares("hooks.miles.policy_loss")
+@pytest.mark.skipif(not AT_HEAD, reason="miles-rl 0.0.2 has other denominators")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("estimator", ["grpo", "gspo"])
+def test_opsm_is_the_trainers_own(estimator: str, draw: str) -> None:
+    check_policy_loss(
+        arguments(use_tis=False, use_opsm=True, advantage_estimator=estimator, draw=draw)
+    )
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")
@@ -247,12 +283,33 @@ def test_policy_loss_of_a_method(draw: str) -> None:
     same(actual, (total.item() / args.global_batch_size, logits.grad))
 
 
+@pytest.mark.compares("hooks.miles.policy_loss")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("per_token", [False, True], ids=["per_sample", "per_token"])
+@pytest.mark.parametrize("estimator", ["grpo", "gspo"])
+@pytest.mark.parametrize("preset", [ICEPOP, '{"preset": "k3_rs", "keep_upper": 0.04}'])
+def test_a_method_without_a_loss_corrects_the_trainers_own(
+    preset: str, estimator: str, per_token: bool, draw: str
+) -> None:
+    """The trainer's loss, corrected by the other hook, is the whole loss of this one."""
+    args = arguments(
+        counterweight_method=preset,
+        custom_tis_function_path=CORRECT,
+        advantage_estimator=estimator,
+        calculate_per_token_loss=per_token,
+        draw=draw,
+    )
+    if "k3_rs" in preset and (not AT_HEAD or draw.startswith("one_")):
+        pytest.skip("miles-rl 0.0.2 divides by the kept tokens; these draws would have none")
+    check_policy_loss(args)
+
+
 @pytest.mark.compares("hooks.slime.start")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"counterweight_targt": "local:"}, "counterweight_targt is not a setting; did you mean"),
-        ({"counterweight_method": "tokn_tis"}, "Did you mean 'token_tis'"),
+        ({"counterweight_method": "tokn_tis"}, "[Dd]id you mean 'token_tis'"),
         ({"counterweight_method": 3}, "^counterweight_method must be a preset's name or a mapping"),
         ({"counterweight_method": "{"}, "^counterweight_method is not valid JSON"),
         ({"counterweight_method": {"preset": "token_tis", "uper": 2.0}}, "uper"),
@@ -269,19 +326,31 @@ def test_a_wrong_setting_ends_the_start(changes: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"use_kl_loss": True}, "--use-kl-loss"),
-        ({"use_opsm": True}, "--use-opsm"),
-        ({"get_mismatch_metrics": True}, "--get-mismatch-metrics"),
-        ({"custom_pg_loss_reducer_function_path": "a.b"}, "--custom-pg-loss-reducer-function-path"),
-        ({"custom_tis_function_path": "a.b"}, "--custom-tis-function-path"),
-        ({"use_rollout_logprobs": True}, "--use-rollout-logprobs with --use-tis"),
+        ({"use_kl_loss": True, "lacks": ("ref_log_probs",)}, "ref_log_probs"),
+        ({"use_kl_loss": True, "kl_loss_type": "k4"}, "method.block.kl_loss_type"),
+        ({"use_opsm": True}, "method.block.use_opsm"),
+        ({"use_opd": True}, "method.block.use_opd"),
+        ({"get_mismatch_metrics": True}, "^--get-mismatch-metrics cannot be used with"),
+        (
+            {"use_kl_loss": True, "use_opsm": True, "counterweight_method": "token_tis"},
+            r"^--use-kl-loss and --use-opsm cannot be used with .*policy_loss with a method",
+        ),
+        (
+            {"custom_tis_function_path": "a.b", "counterweight_method": "token_tis"},
+            "^--custom-tis-function-path cannot be used with",
+        ),
+        (
+            {"custom_pg_loss_reducer_function_path": "a.b"},
+            "method.block.custom_pg_loss_reducer_function_path",
+        ),
+        ({"custom_tis_function_path": "a.b"}, "method.block.custom_tis_function_path"),
+        ({"use_rollout_logprobs": True}, "method.block.use_tis"),
     ],
 )
 def test_unsupported_arguments(given: dict[str, Any], named: str) -> None:
     args = arguments(loss_type="custom_loss", custom_loss_function_path=POLICY_LOSS, **given)
-    with pytest.raises(ValueError, match=f"^{named} cannot be used with"):
+    with pytest.raises(ValueError, match=named):
         answer(args)
-    assert miles_hook._checked_in is None
 
 
 @pytest.mark.compares("hooks.miles.policy_loss")

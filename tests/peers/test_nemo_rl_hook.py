@@ -53,7 +53,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sequence_level_importance_ratios": True,
     },
     "dual clip": {**CORRECTED, "ratio_clip_c": 1.05},
+    "gspo, dual clip": {
+        **{**CORRECTED, **SEQUENCE, "ratio_clip_c": 1.05},
+        "sequence_level_importance_ratios": True,
+    },
     "reinforce": {**CORRECTED, "disable_ppo_ratio": True},
+    "reinforce, dual clip": {**CORRECTED, "disable_ppo_ratio": True, "ratio_clip_c": 1.05},
     "cispo": {**CORRECTED, "use_cispo": True, "ratio_clip_max": 0.05},
     "on policy": {**truncated("tis", 1.3, None), "force_on_policy_ratio": True},
     "positive examples, on-policy KL": {
@@ -135,6 +140,25 @@ def test_a_method_takes_the_place_of_the_correction() -> None:
     assert actual[2]["counterweight_k3"] == pytest.approx(expected[2]["gen_kl_error"], rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"ratio_clip_c": 1.05},
+        {**SEQUENCE, "ratio_clip_max": 0.05},
+        {"use_cispo": True, "ratio_clip_max": 0.05},
+        {"disable_ppo_ratio": True},
+        {"force_on_policy_ratio": True},
+    ],
+    ids=str,
+)
+def test_a_method_weighs_every_surrogate_of_nemo_rl(config: dict[str, Any]) -> None:
+    expected = answer(clipped_pg(**truncated("icepop", 1.3, 0.8), **config))
+    method = {"preset": "icepop", "lower": 0.8, "upper": 1.3}
+    actual = answer(PolicyLoss(clipped_pg(**NO_PENALTY, **config), method))
+    same(actual, expected)
+    assert actual[2]["loss"] == pytest.approx(expected[2]["loss"], rel=1e-4)
+
+
 def test_a_method_with_a_loss_of_its_own() -> None:
     method = {"preset": "token_tis", "policy_loss": {"surrogate": "reinforce"}}
     expected = answer(clipped_pg(**truncated("tis", 2.0, None), disable_ppo_ratio=True))
@@ -188,7 +212,7 @@ def test_it_is_a_loss_function_that_travels() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("tokn_tis", "Did you mean 'token_tis'"),
+        ("tokn_tis", "[Dd]id you mean 'token_tis'"),
         ({"dialect": "verl", "rollout_is": "token"}, "must be a preset"),
         (3, "^method must be a preset's name or a mapping"),
     ],

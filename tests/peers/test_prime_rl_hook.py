@@ -25,7 +25,7 @@ _configs: Any = ModuleType("pydantic_config")
 _configs.BaseConfig, _configs.cli = BaseConfig, None
 sys.modules["pydantic_config"] = _configs
 
-from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig  # noqa: E402
+from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig, IPOLossConfig  # noqa: E402
 from prime_rl.trainer.rl import loss as original  # noqa: E402
 
 pytestmark = pytest.mark.compares("hooks.prime_rl.policy_loss")
@@ -110,6 +110,25 @@ def test_without_a_method_it_is_the_default_loss() -> None:
         assert value == pytest.approx(mismatch, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("config", "block"),
+    [
+        (DefaultLossConfig, {"dppo_mask_low": 0.05, "dppo_mask_high": 0.1, "kl_tau": 0.02}),
+        (DefaultLossConfig, {"adv_tau": 0.5, "kl_tau": 0.0}),
+        (IPOLossConfig, {"ipo_threshold": 0.05}),
+    ],
+)
+def test_a_block_of_prime_rls_own_losses(config: Any, block: dict[str, Any]) -> None:
+    expected = answer(config(**block))
+    assert 0 < expected[2]["is_masked"].sum() < len(LENGTHS)
+    kind = "ipo" if config is IPOLossConfig else "default"
+    actual = answer(custom(method={"dialect": "prime_rl", "type": kind, **block}))
+    same(actual, expected)
+    # prime-rl counts the sequence without tokens as 0.
+    kept = actual[2]["counterweight/kept_token_fraction"]
+    assert (1 - kept).tolist() == pytest.approx(expected[2]["is_masked"].tolist()[:-1], abs=1e-6)
+
+
 def test_a_method_of_the_configuration() -> None:
     """Weights truncated at 1.2, times the gradient of the log-prob, from their formula."""
     actual = answer(custom(method={"preset": "token_tis", "upper": 1.2}))
@@ -137,7 +156,7 @@ def test_components_of_an_algorithm() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"method": "tokn_tis"}, "Did you mean 'token_tis'"),
+        ({"method": "tokn_tis"}, "[Dd]id you mean 'token_tis'"),
         ({"method": {"preset": "token_tis", "uper": 2.0}}, "uper"),
         ({"targt": "local:"}, "^targt is not a setting; did you mean 'target'"),
     ],

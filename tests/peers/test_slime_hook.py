@@ -85,6 +85,46 @@ def test_masked_weights_are_the_trainers_icepop(monkeypatch: pytest.MonkeyPatch)
     same(answer(arguments(custom_tis_function_path=CORRECT)), called)
 
 
+# The YAML of slime's MIS example, and values of it that keep some tokens of the batch, not all.
+MIS = {
+    **{"tis_mode": "truncate", "tis_level": "token", "tis_upper_bound": 2.0},
+    **{"tis_lower_bound": 0.5, "use_rs": True, "rs_level": "token", "rs_lower_bound": None},
+    **{"rs_upper_bound": None, "rs_veto_threshold": 1e-4, "tis_batch_normalize": True},
+}
+MIS_CHANGES: dict[str, dict[str, Any]] = {
+    "example": {},
+    "narrow": {"rs_lower_bound": 0.8, "rs_upper_bound": 1.2, "rs_veto_threshold": 0.6},
+    "mask": {"tis_mode": "mask", "tis_lower_bound": 0.8, "tis_upper_bound": 1.3, "use_rs": False},
+    "clip": {"tis_mode": "clip", "tis_lower_bound": 0.9, "tis_upper_bound": 1.1},
+    "sequence": {"tis_level": "sequence", "rs_level": "geometric", "rs_upper_bound": 1.1},
+    "geometric": {"tis_level": "geometric", "tis_batch_normalize": False},
+}
+
+
+@pytest.mark.parametrize("changes", MIS_CHANGES.values(), ids=MIS_CHANGES)
+def test_the_yaml_of_the_mis_example_is_mis(changes: dict[str, Any]) -> None:
+    example = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
+    given = {**MIS, **changes}
+    called = answer(arguments(custom_tis_function_path=example, **given))
+    actual = answer(arguments(custom_tis_function_path=CORRECT, **given))
+    same(actual, called)
+    for name in ("kl", "k3"):
+        own = called[2]["mis_kl" if name == "kl" else "mis_k3_kl"]
+        assert actual[2][f"counterweight_{name}"] == pytest.approx(own, rel=1e-4, abs=1e-6)
+
+
+def test_a_dialect_has_the_drift_too() -> None:
+    """Another system's metrics have other names."""
+    args = arguments(custom_tis_function_path=CORRECT)
+    plain = answer(args)
+    args.counterweight_method = {"dialect": "verl", "rollout_is": "token"}
+    hook._started = None
+    actual = answer(args)
+    for name in ("counterweight_kl", "counterweight_k3"):
+        assert actual[2][name] == pytest.approx(plain[2][name], rel=1e-6)
+        assert actual[2][name] != 0
+
+
 def test_rejected_tokens_stay_in_the_divisor() -> None:
     """slime sums over the masks that the hook returns, and divides by those of the batch."""
     args = arguments(custom_tis_function_path=CORRECT, entropy_coef=0)

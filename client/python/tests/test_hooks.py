@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from compat_service import KEEP, answers, roles, tensors
 from fake_server import FakeServer
+from google.protobuf import json_format
 from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response, sent
 
 import counterweight_rl as cw
@@ -150,7 +151,8 @@ def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slime(service: FakeServer, not_started: None) -> None:
-    service.handler = sized_answers({"kl": 0.5, "k3": 0.25})
+    # The drift is of the inputs, because a dialect's metrics have other names.
+    service.handler = sized_answers({"rollout_corr/kl": 0.5})
     args = SimpleNamespace(tis_clip=2.0, tis_clip_low=0.0, counterweight_method="token_tis")
     pg_loss = torch.arange(6.0, requires_grad=True)
     loss, masks, metrics = slime.correct(args, pg_loss=pg_loss, **micro_batch())
@@ -160,9 +162,39 @@ def test_slime(service: FakeServer, not_started: None) -> None:
     np.testing.assert_array_equal(np.stack([mask.numpy() for mask in masks]), KEEP)
     assert {mask.dtype for mask in masks} == {torch.int64}
     np.testing.assert_array_equal(metrics["counterweight_dropped"], (KEEP != MASK).ravel())
-    assert metrics["counterweight_kl"].tolist() == [0.5] * 6
+    ratio = np.where(MASK == 1, OLD - ROLLOUT, 0).ravel()
+    np.testing.assert_allclose(metrics["counterweight_kl"], -ratio)
+    np.testing.assert_allclose(metrics["counterweight_k3"], np.expm1(ratio) - ratio, rtol=1e-5)
     tokens = [request_tokens(request) for request in service.requests]
     assert tokens == [2, 6]  # the trial of the method, and the batch
+
+
+@pytest.mark.parametrize(
+    ("given", "block"),
+    [
+        ({}, {"use_tis": True, "tis_clip": 2.0}),
+        ({"tis_clip_low": 0.5}, {"use_tis": True, "tis_clip": 2.0, "tis_clip_low": 0.5}),
+        # Arguments of other code, and those of the trainer's own loss, are not sent.
+        ({"eps_clip": 0.2, "use_tis": False, "tis_x": 1}, {"use_tis": True, "tis_clip": 2.0}),
+        (
+            {"tis_mode": "mask", "rs_veto_threshold": 1e-4, "use_tis": False},
+            {
+                "use_tis": False,
+                **dict.fromkeys(slime._MIS),
+                **{"tis_mode": "mask", "rs_veto_threshold": 1e-4},
+                "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis"
+                ".compute_mis_weights_with_cp",
+            },
+        ),
+    ],
+)
+def test_slime_without_a_method_sends_its_own_arguments(
+    service: FakeServer, not_started: None, given: dict[str, Any], block: dict[str, Any]
+) -> None:
+    service.handler = sized_answers({})
+    slime.start(SimpleNamespace(tis_clip=2.0, **given))
+    dialect = service.requests[0].method.dialect
+    assert (dialect.system, json_format.MessageToDict(dialect.block)) == ("slime", block)
 
 
 def test_slime_refuses_parts_of_samples(service: FakeServer, not_started: None) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compat_service import GRADIENT, answers, tensors
+from compat_service import GRADIENT, KEEP, answers, tensors
 from fake_server import FakeServer
-from sample import MASK, OLD, ROLLOUT, Request, Response
+from google.protobuf import json_format
+from sample import MASK, OLD, ROLLOUT, WEIGHTS, Request, Response
 
 import counterweight_rl as cw
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2
@@ -62,14 +63,40 @@ def test_prime_rl(losses: FakeServer) -> None:
     assert outputs.loss.item() == 1.5
     outputs.loss.backward()
     np.testing.assert_array_equal(inputs.trainer_logprobs.grad, GRADIENT[0])
-    assert {name: value.item() for name, value in outputs.metrics.items()} == {
-        "counterweight/kl": 0.5,
-        "counterweight/k3": 0.25,
-        "counterweight/kept_token_fraction": 1.0,
-    }
+    ratio = (OLD[0] - ROLLOUT[0])[MASK[0] == 1]
+    tokens = MASK[0].sum()
+    logged = {name: value.item() for name, value in outputs.metrics.items()}
+    assert logged == pytest.approx(
+        {
+            "counterweight/kl": -ratio.mean(),
+            "counterweight/k3": (np.expm1(ratio) - ratio).mean(),
+            "counterweight/kept_token_fraction": KEEP[0].sum() / tokens,
+            "counterweight/weight_mean": WEIGHTS[0].sum() / tokens,
+        },
+        rel=1e-5,
+    )
     trial, first, second = losses.requests
     assert first.method == second.method == trial.method
     assert first.method.preset.name == "token_tis"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "block"),
+    [
+        ({}, {"rl_scale": 1}),
+        (
+            {"method": {"dialect": "prime_rl", "type": "ipo", "ipo_threshold": 0.25}},
+            {"type": "ipo", "ipo_threshold": 0.25, "rl_scale": 1},
+        ),
+    ],
+)
+def test_prime_rls_own_losses_are_its_dialects(
+    losses: FakeServer, kwargs: dict[str, Any], block: dict[str, Any]
+) -> None:
+    """prime-rl divides what the hook returns."""
+    prime_rl.policy_loss(sequence(), **kwargs)
+    dialect = losses.requests[-1].method.dialect
+    assert (dialect.system, json_format.MessageToDict(dialect.block)) == ("prime_rl", block)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +152,7 @@ class ClippedPGLoss:
         global_valid_seqs: Any,
         global_valid_toks: Any,
     ) -> tuple[Any, dict[str, Any]]:
-        assert not data["advantages"].any()
+        self.advantages = data["advantages"]
         return next_token_logprobs.sum() * 0 + 0.25, {"loss": 0.25, "gen_kl_error": 1.0}
 
 
@@ -145,7 +172,7 @@ def micro_batch() -> dict[str, Any]:
 
 
 def test_nemo_rl(losses: FakeServer) -> None:
-    loss_fn = nemo_rl.PolicyLoss(ClippedPGLoss(), "token_tis", target=losses.target)
+    loss_fn = nemo_rl.PolicyLoss(ClippedPGLoss(), target=losses.target)
     # Ray sends it to the workers.
     loss_fn = pickle.loads(pickle.dumps(loss_fn))
     assert loss_fn.loss_type is LossType.TOKEN_LEVEL
@@ -159,39 +186,66 @@ def test_nemo_rl(losses: FakeServer) -> None:
     loss.backward()
     np.testing.assert_array_equal(current.grad, GRADIENT)
     assert data["advantages"].any()
-    tokens = int(MASK.sum())
-    assert metrics == {
-        "loss": 1.75,
-        "gen_kl_error": 1.0,
-        "counterweight_kl": 0.5 * tokens / 12,
-        "counterweight_k3": 0.25 * tokens / 12,
-    }
+    assert not loss_fn._loss_fn.advantages.any()
+    ratio = (OLD - ROLLOUT)[MASK == 1]
+    assert metrics == pytest.approx(
+        {
+            "loss": 1.75,
+            "gen_kl_error": 1.0,
+            "counterweight_kl": -ratio.sum() / 12,
+            "counterweight_k3": (np.expm1(ratio) - ratio).sum() / 12,
+        },
+        rel=1e-5,
+    )
     request = losses.requests[-1]
     assert (request.global_counts.num_tokens, request.global_counts.num_sequences) == (12, 4)
     sent = {tensor_pb2.TensorRole.Name(tensor.role): tensor.data for tensor in request.tensors}
     assert np.frombuffer(sent["TENSOR_ROLE_OLD_LOG_PROBS"], "<f4").tolist() == OLD.ravel().tolist()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"disable_ppo_ratio": True, "ratio_clip_c": 3.0},
-            r"^loss_fn\.ratio_clip_c cannot be used with disable_ppo_ratio",
-        ),
-        (
-            {
-                "sequence_level_importance_ratios": True,
-                "ratio_clip_c": 3.0,
-                "loss_type": LossType.SEQUENCE_LEVEL,
-            },
-            r"^loss_fn\.ratio_clip_c cannot be used with sequence_level_importance_ratios",
-        ),
-    ],
-)
-def test_nemo_rl_refuses(losses: FakeServer, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        nemo_rl.PolicyLoss(ClippedPGLoss(**changes))
+def test_nemo_rls_own_loss_is_its_dialects(losses: FakeServer) -> None:
+    """The penalties are NeMo-RL's to add."""
+    nemo_rl.PolicyLoss(ClippedPGLoss(loss_type=LossType.SEQUENCE_LEVEL, ratio_clip_c=3.0))
+    dialect = losses.requests[-1].method.dialect
+    assert dialect.system == "nemo_rl"
+    assert json_format.MessageToDict(dialect.block) == {
+        "disable_ppo_ratio": False,
+        "force_on_policy_ratio": False,
+        "use_cispo": False,
+        "ratio_clip_min": 0.2,
+        "ratio_clip_max": 0.28,
+        "ratio_clip_c": 3.0,
+        "sequence_level_importance_ratios": False,
+        "use_importance_sampling_correction": True,
+        "truncated_importance_sampling_type": "tis",
+        "truncated_importance_sampling_ratio": 2.0,
+        "truncated_importance_sampling_ratio_min": None,
+        "token_level_loss": False,
+        "reference_policy_kl_penalty": 0.0,
+    }
+
+
+def test_a_method_weighs_nemo_rls_own_loss(losses: FakeServer) -> None:
+    data = micro_batch()
+    current = torch.from_numpy(OLD.copy()).requires_grad_()
+    # The wrapper calls a copy without NeMo-RL's correction.
+    calls: list[tuple[bool, Any]] = []
+
+    class Recorded(ClippedPGLoss):
+        def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            calls.append((self.use_importance_sampling_correction, kwargs["data"]["advantages"]))
+            return super().__call__(*args, **kwargs)
+
+    own = Recorded()
+    loss, _ = nemo_rl.PolicyLoss(own, "token_tis")(current, data, None, None)
+    assert loss.item() == 0.25
+    ((corrects, advantages),) = calls
+    assert not corrects
+    assert own.use_importance_sampling_correction
+    np.testing.assert_array_equal(advantages[:, 1:], WEIGHTS * KEEP)
+
+
+def test_nemo_rl_refuses_an_unknown_setting(losses: FakeServer) -> None:
     with pytest.raises(ValueError, match=r"^runn is not a setting; did you mean 'run'"):
         nemo_rl.PolicyLoss(ClippedPGLoss(), runn="a")
 

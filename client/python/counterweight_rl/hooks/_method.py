@@ -7,9 +7,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from counterweight_rl.choices import LossAggregation, LossDenominator
+from counterweight_rl.choices import LossAggregation, LossDenominator, RatioSource, Surrogate
 from counterweight_rl.config import CorrectionConfig, Dialect, Method, PolicyLoss, Preset
 from counterweight_rl.suggestions import did_you_mean
+
+WEIGHED = PolicyLoss(
+    surrogate=Surrogate.IMPORTANCE_SAMPLING,
+    aggregation=LossAggregation.TOKEN_SUM,
+    denominator=LossDenominator.ORIGINAL,
+    ratio_source=RatioSource.CURRENT_OLD,
+)
+"""The loss of a method that has none: weights times the ratio current/old times the advantage."""
 
 
 def read_method(source: str, value: Any) -> Method:
@@ -49,6 +57,13 @@ def read_method(source: str, value: Any) -> Method:
     name = fields.pop("preset")
     policy_loss = None if loss is None else _policy_loss(f"{source}.policy_loss", loss)
     return Preset(name, policy_loss=policy_loss, **fields)
+
+
+def has_loss(method: Method) -> bool:
+    """Returns whether the method comes with a policy loss of its own, as a dialect does."""
+    if isinstance(method, str):
+        return False
+    return isinstance(method, Dialect) or method.policy_loss is not None
 
 
 def with_loss(

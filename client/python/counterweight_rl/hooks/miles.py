@@ -2,11 +2,11 @@
 
     --custom-loss-function-path counterweight_rl.hooks.miles.policy_loss
 
-The loss is PPO's clip to ``--eps-clip``, ``--eps-clip-high`` and ``--eps-clip-c``, by samples with
-the advantage estimator gspo, or the ``policy_loss`` of ``args.counterweight_method``, with that
-method's weights and rules; without a method it is weighted only if ``--use-tis`` is given. It is
-reduced as the trainer does: the sum of the samples' means, by ``rollout_mask_sums`` if the batch
-has them, or with ``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
+The loss is that of the trainer's arguments, by the dialect "miles", with OPSM and KL penalty; or
+with ``args.counterweight_method`` that of its ``policy_loss``, weights and rules. A method without
+a ``policy_loss`` replaces the trainer's own correction alone. The loss is reduced as the trainer
+does: the sum of the samples' means, by ``rollout_mask_sums`` if the batch has them, or with
+``--calculate-per-token-loss`` the sum over tokens. Entropy is the trainer's own.
 
 ``start`` is that of ``counterweight_rl.hooks.slime``, and so is ``correct``, which here also takes
 context parallelism: every rank of a group gathers the samples' log-probs and corrects them.
@@ -14,18 +14,20 @@ context parallelism: every rank of a group gathers the samples' log-probs and co
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from counterweight_rl.choices import LossAggregation, LossDenominator, Surrogate
+from counterweight_rl.choices import LossAggregation
 from counterweight_rl.compat import _peers, _service
-from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss
-from counterweight_rl.hooks import _arguments, slime
-from counterweight_rl.hooks._method import with_loss
-from counterweight_rl.hooks.slime import drift, start, truncation_of
+from counterweight_rl.config import Dialect
+from counterweight_rl.dialect_blocks import to_mapping
+from counterweight_rl.hooks import _arguments, _drift, slime
+from counterweight_rl.hooks._method import WEIGHED, has_loss, with_loss
+from counterweight_rl.hooks.slime import start
 from counterweight_rl.torch import attach
 
 __all__ = ["correct", "policy_loss", "start"]
@@ -33,13 +35,9 @@ __all__ = ["correct", "policy_loss", "start"]
 _MODULE = "miles.backends.training_utils.loss"
 _CONTEXT_PARALLEL = "miles.backends.training_utils.cp_utils"
 _PARALLEL = "miles.backends.training_utils.parallel"
-# They change the trainer's own loss.
-_UNSUPPORTED = (
-    *("use_kl_loss", "use_opsm", "get_mismatch_metrics"),
-    "custom_pg_loss_reducer_function_path",
+_MIS_FUNCTION = (
+    "examples.infra_features.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
 )
-# miles clamps log ratios before exp, nats.
-_CLAMP = 20.0
 _OURS = tuple(f"counterweight_rl.hooks.{name}.correct" for name in ("miles", "slime"))
 _checked_in: int | None = None  # process
 
@@ -116,21 +114,22 @@ def policy_loss(
 
     Args:
         args: The trainer's arguments.
-        batch: advantages, log_probs, rollout_log_probs, loss_masks, each a list of [T_i];
-            unconcat_tokens, total_lengths, response_lengths; rollout_mask_sums, the divisor of each
-            sample. With ``--skip-actor-forward-only`` the current log-probs, detached, are the old
-            ones; with ``--use-rollout-logprobs`` rollout_log_probs are.
+        batch: advantages, log_probs, rollout_log_probs, ref_log_probs, loss_masks, each a list of
+            [T_i]; unconcat_tokens, total_lengths, response_lengths; rollout_mask_sums, the divisor
+            of each sample. With ``--skip-actor-forward-only`` the current log-probs, detached, are
+            the old ones; with ``--use-rollout-logprobs`` rollout_log_probs are.
         logits: [1, T, V]; get the gradient.
         sum_of_sample_mean: The trainer's reduction, for the entropy.
 
     Returns:
-        The loss, and what the trainer logs: loss, pg_loss, entropy_loss, pg_clipfrac, ppo_kl and
-        ``counterweight_kl``, ``counterweight_k3``.
+        The loss, and what the trainer logs: loss, pg_loss, entropy_loss, pg_clipfrac, ppo_kl,
+        ``counterweight_kl`` and ``counterweight_k3``, and with ``--use-kl-loss`` kl_loss.
 
     Raises:
         ValueError: An unsupported argument, a dialect as the method, context parallelism, or
             log-probs that the batch lacks.
-        InvalidRequestError: See ``counterweight_rl.compat``.
+        InvalidRequestError: An argument that the dialect refuses, by its name; and see
+            ``counterweight_rl.compat``.
     """
     global _checked_in
     if _checked_in != os.getpid():
@@ -156,60 +155,114 @@ def policy_loss(
             "counterweight_rl.hooks.miles.policy_loss needs whole samples on each rank: set "
             "--context-parallel-size 1"
         )
-    rollout = batch.get("rollout_log_probs")
-    result = _service.ask(
-        _with_loss(args),
-        current_log_probs=current,
-        old_log_probs=_old_log_probs(args, batch, current),
-        rollout_log_probs=torch.cat(rollout) if rollout else None,
-        advantages=torch.cat(batch["advantages"]),
-        response_mask=mask,
-        sequence_lengths=[one.numel() for one in masks],
-        row_divisors=_divisors(args, batch),
-    )
-    # The service divides by the samples that have a token; the trainer divides by its own count.
-    samples = sum(int(one.any()) for one in masks)
-    pg_loss = attach(current, result) * (1 if args.calculate_per_token_loss else samples)
+    old, rollout = _old_log_probs(args, batch, current), _joined(batch, "rollout_log_probs")
+    tensors = {
+        "current_log_probs": current,
+        "old_log_probs": old,
+        "rollout_log_probs": rollout,
+        "advantages": torch.cat(batch["advantages"]),
+        "response_mask": mask,
+        "sequence_lengths": [one.numel() for one in masks],
+    }
+    pg_loss, kept, metrics = _policy_loss(args, batch, tensors)
+
+    def of_kept(values: torch.Tensor) -> torch.Tensor:
+        return sum_of_sample_mean(values * kept)
+
     loss, entropy = pg_loss, pg_loss.new_zeros(())
     if logs_entropy:
-        entropy = sum_of_sample_mean(torch.cat(found["entropy"]))
+        entropy = of_kept(torch.cat(found["entropy"]))
     if args.entropy_coef != 0:
         loss = pg_loss - args.entropy_coef * entropy
     if current.numel() == 0:
         loss = loss + 0 * logits.sum()  # so that backward reaches every rank's model
 
-    # The trainer divides what it logs by this count.
-    tokens = [max(int(one.sum()), 1) for one in masks]
-    count = sum(tokens) if args.calculate_per_token_loss else len(masks)
-    means = {
-        "pg_clipfrac": "loss/clip_fraction",
-        "ppo_kl": "loss/ppo_kl",
-        "counterweight_kl": "kl",
-        "counterweight_k3": "k3",
-    }
     log = {"loss": loss, "pg_loss": pg_loss, "entropy_loss": entropy}
-    for name, metric in means.items():
-        log[name] = pg_loss.new_tensor(drift(result, metric) * count)
+    if args.use_kl_loss:
+        log["kl_loss"] = pg_loss.new_tensor(metrics.get("kl_loss", math.nan))
+        log["pg_loss"] = pg_loss - args.kl_loss_coef * log["kl_loss"]
+    anchor = rollout if old is None else old
+    if anchor is not None:
+        ratio = _log_ratio(args, current, anchor, masks)
+        log["ppo_kl"] = of_kept(-ratio)
+        clipped = ratio.exp().clamp(1 - args.eps_clip, 1 + args.eps_clip_high)
+        advantages = tensors["advantages"]
+        log["pg_clipfrac"] = of_kept((clipped * advantages < ratio.exp() * advantages).float())
+    if rollout is not None:
+        scored = current if old is None else old
+        for name, values in _drift.of_tokens(scored, rollout, mask).items():
+            log[f"counterweight_{name}"] = sum_of_sample_mean(values)
     return loss, {name: value.detach().clone() for name, value in log.items()}
 
 
-def _with_loss(args: Any) -> Method:
+def _policy_loss(
+    args: Any, batch: Any, tensors: dict[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+    """Returns the sum over samples or tokens, the kept tokens, and the dialect's sums by name."""
+    current, masks = tensors["current_log_probs"], batch["loss_masks"]
+    tokens = [max(int(one.sum()), 1) for one in masks]
+    divisors = None if args.calculate_per_token_loss else _divisors(batch, tokens)
     method = _arguments.method_of(args)
-    if method is None:
-        method = truncation_of(args) if args.use_tis else CorrectionConfig()
-    loss = PolicyLoss(
-        surrogate=Surrogate.GSPO if args.advantage_estimator == "gspo" else Surrogate.PPO_CLIP,
-        aggregation=LossAggregation.TOKEN_SUM,
-        denominator=LossDenominator.ORIGINAL,
-        clip_low=args.eps_clip,
-        clip_high=args.eps_clip_high,
-        dual_clip=getattr(args, "eps_clip_c", None),
-        log_ratio_clamp=_CLAMP,
+    if method is not None and has_loss(method):
+        aggregation = LossAggregation.SEQ_MEAN_TOKEN_MEAN
+        if args.calculate_per_token_loss:
+            aggregation = LossAggregation.TOKEN_SUM
+        method = with_loss(method, WEIGHED, aggregation)
+        result = _service.ask(method, row_divisors=divisors, **tensors)
+        # The service divides by the samples that have a token; the trainer by its own count.
+        samples = sum(int(one.any()) for one in masks)
+        factor = 1 if args.calculate_per_token_loss else samples
+        return attach(current, result) * factor, result.keep_mask, {}
+    block, kept = _block(args), None
+    if method is not None:
+        method = with_loss(method, WEIGHED, LossAggregation.TOKEN_SUM)
+        weighed = _service.ask(method, **tensors)
+        kept = weighed.keep_mask
+        weights = kept if weighed.weights is None else kept * weighed.weights
+        # The trainer's losses are proportional to the advantages' size.
+        advantages = (tensors["advantages"] * weights).masked_fill(kept == 0, 0.0)
+        tensors = {**tensors, "advantages": advantages}
+        block["use_tis"] = False
+    if divisors is not None:
+        block["rollout_mask_sums"] = divisors
+    if not block.get("use_tis") and not block.get("use_rollout_logprobs"):
+        tensors = {**tensors, "rollout_log_probs": None}
+    if block.get("skip_actor_forward_only"):
+        tensors = {**tensors, "old_log_probs": None}
+    result = _service.ask(
+        Dialect("miles", block),
+        ref_log_probs=_joined(batch, "ref_log_probs") if args.use_kl_loss else None,
+        own_warning="Metrics of miles",
+        **tensors,
     )
-    aggregation = LossAggregation.SEQ_MEAN_TOKEN_MEAN
-    if args.calculate_per_token_loss:
-        aggregation = LossAggregation.TOKEN_SUM
-    return with_loss(method, loss, aggregation)
+    # The dialect divides by all tokens or, as the block says, by 1; the trainer does so later.
+    count = sum(tokens) if args.calculate_per_token_loss else 1
+    metrics = {name: value * count for name, value in result.metrics.items()}
+    return attach(current, result) * count, result.keep_mask if kept is None else kept, metrics
+
+
+def _block(args: Any) -> dict[str, Any]:
+    block = dict(to_mapping("miles", args))
+    # The hook adds it.
+    block.pop("entropy_coef", None)
+    if block.get("custom_tis_function_path") in _OURS:
+        block["custom_tis_function_path"] = _MIS_FUNCTION if slime.has_mis(args) else None
+    return {**block, "step_global_batch_size": 1}
+
+
+def _log_ratio(
+    args: Any, current: torch.Tensor, anchor: torch.Tensor, masks: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Returns the log ratio that the trainer clips, without gradient; of gspo the sample's mean."""
+    ratio = -_drift.of_tokens(current, anchor, torch.cat(list(masks)).to(current.device))["kl"]
+    if args.advantage_estimator != "gspo":
+        return ratio
+    rows = zip(ratio.split([one.numel() for one in masks]), masks, strict=True)
+    return torch.cat([(row.sum() / max(int(m.sum()), 1)).expand_as(row) for row, m in rows])
+
+
+def _joined(batch: Any, name: str) -> torch.Tensor | None:
+    return torch.cat(batch[name]) if batch.get(name) else None
 
 
 def _old_log_probs(args: Any, batch: Any, current: torch.Tensor) -> torch.Tensor | None:
@@ -228,27 +281,28 @@ def _old_log_probs(args: Any, batch: Any, current: torch.Tensor) -> torch.Tensor
     return torch.cat(batch["log_probs"])
 
 
-def _divisors(args: Any, batch: Any) -> list[float] | None:
-    """Returns each sample's divisor; None: its own tokens, or no mean of samples."""
+def _divisors(batch: Any, tokens: list[int]) -> list[float] | None:
+    """Returns each sample's divisor; None: its own tokens."""
     given = batch.get("rollout_mask_sums")
-    if given is None or args.calculate_per_token_loss:
+    if given is None:
         return None
     # A tensor is read at once, because each read of a GPU waits for it.
     given = given.tolist() if isinstance(given, torch.Tensor) else given
     divisors = [max(float(one), 1.0) for one in given]
-    own = [max(int(mask.sum()), 1) for mask in batch["loss_masks"]]
-    return None if divisors == own else divisors
+    return None if divisors == tokens else divisors
 
 
 def _check(args: Any) -> None:
-    given = [f"--{name.replace('_', '-')}" for name in _UNSUPPORTED if getattr(args, name, False)]
-    custom = getattr(args, "custom_tis_function_path", None)
-    if args.use_tis and custom and custom not in _OURS:
+    names = ["get_mismatch_metrics"]
+    if _arguments.method_of(args) is not None:
+        # They belong to the trainer's own loss or correction.
+        names += ["use_kl_loss", "use_opsm", "custom_pg_loss_reducer_function_path"]
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name, False)]
+    if len(names) > 1 and getattr(args, "custom_tis_function_path", None) not in (None, *_OURS):
         given.append("--custom-tis-function-path")
-    if args.use_tis and args.use_rollout_logprobs:
-        given.append("--use-rollout-logprobs with --use-tis")
     if given:
+        beside = "" if len(names) == 1 else " with a method"
         raise ValueError(
-            f"{' and '.join(given)} cannot be used with counterweight_rl.hooks.miles.policy_loss; "
-            "use --loss-type policy_loss with --custom-tis-function-path"
+            f"{' and '.join(given)} cannot be used with counterweight_rl.hooks.miles.policy_loss"
+            f"{beside}; use --loss-type policy_loss with --custom-tis-function-path"
         )

@@ -2,9 +2,10 @@
 
 The token losses are multiplied by the weights of ``args.counterweight_method`` (from the YAML of
 ``--custom-config-path``) or ``COUNTERWEIGHT_METHOD``, and its rules remove tokens from the loss
-masks, by which the trainer then divides. Without a method it is the trainer's own truncation to
-[``--tis-clip-low``, ``--tis-clip``]. Settings of ``counterweight_rl.compat`` may stand in the same
-YAML as ``counterweight_target``, ``counterweight_run``, ...
+masks. Without a method it is the trainer's own correction, by the dialect "slime": truncation to
+[``--tis-clip-low``, ``--tis-clip``], or with the YAML of slime's MIS example, MIS. miles' are the
+same. Settings of ``counterweight_rl.compat`` may stand in the same YAML as
+``counterweight_target``, ``counterweight_run``, ...
 
 ``--custom-megatron-init-path counterweight_rl.hooks.slime.start`` checks all of it before the first
 rollout; else that happens with the first loss.
@@ -12,22 +13,27 @@ rollout; else that happens with the first loss.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from counterweight_rl.choices import Bound, Level, RatioSource
 from counterweight_rl.compat import _service
-from counterweight_rl.config import CorrectionConfig, ImportanceWeight, Method
-from counterweight_rl.hooks import _arguments
+from counterweight_rl.config import Dialect, Method
+from counterweight_rl.dialect_fields import FIELDS
+from counterweight_rl.hooks import _arguments, _drift
 
 __all__ = ["correct", "start"]
 
-# Drift that the trainer's logs show too.
-_DRIFT = ("kl", "k3")
+_TIS = ("tis_clip", "tis_clip_low")
+# Arguments that only the YAML of slime's and miles' MIS example sets.
+_MIS = tuple(
+    name
+    for name in FIELDS["slime"]
+    if name.startswith(("tis_", "rs_", "use_rs")) and name not in _TIS
+)
+_MIS_FUNCTION = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
 _started: tuple[int, Method] | None = None
 
 
@@ -42,7 +48,7 @@ def start(args: Any) -> None:
     _arguments.apply(args)
     method = _arguments.method_of(args)
     if method is None:
-        method = truncation_of(args)
+        method = Dialect("slime", _block(args))
     zeros = torch.zeros(2)
     _ask(method, zeros, zeros, torch.ones(2, dtype=torch.bool), [2], metrics=False)
     _started = os.getpid(), method
@@ -68,8 +74,8 @@ def correct(
 
     Returns:
         The weighted losses; the masks without rejected tokens, in their dtype; and for each token
-        ``counterweight_weight`` and ``counterweight_dropped``, with ``counterweight_kl`` and
-        ``counterweight_k3`` of the micro-batch beside each token. The trainer averages them.
+        ``counterweight_weight``, ``counterweight_dropped``, ``counterweight_kl`` and
+        ``counterweight_k3``. The trainer averages them.
 
     Raises:
         ValueError: Context parallelism, where ranks hold parts of the samples, or no log-probs of
@@ -104,35 +110,36 @@ def weigh(
     old = torch.cat(list(train_log_probs))
     mask = torch.cat(list(loss_masks)).to(old.device)
     lengths = [one.numel() for one in loss_masks]
-    result = _ask(_started[1], old, torch.cat(list(rollout_log_probs)), mask, lengths)
+    rollout = torch.cat(list(rollout_log_probs))
+    result = _ask(_started[1], old, rollout, mask, lengths)
     kept = result.keep_mask
     weights = torch.ones_like(old) if result.weights is None else result.weights
     metrics = {
         "counterweight_weight": weights,
         "counterweight_dropped": (mask != kept).to(weights.dtype),
     }
-    for name in _DRIFT:
-        metrics[f"counterweight_{name}"] = torch.full_like(weights, drift(result, name))
+    for name, values in _drift.of_tokens(old, rollout, mask).items():
+        metrics[f"counterweight_{name}"] = values
     return weights, list(torch.split(kept, lengths)), metrics
 
 
-def truncation_of(args: Any) -> CorrectionConfig:
-    """Returns the trainer's own importance sampling: truncation to its two bounds."""
-    return CorrectionConfig(
-        importance_weight=ImportanceWeight(
-            ratio_source=RatioSource.OLD_ROLLOUT,
-            level=Level.TOKEN,
-            bound=Bound.TRUNCATE,
-            lower=getattr(args, "tis_clip_low", 0),
-            upper=args.tis_clip,
-        )
-    )
+def has_mis(args: Any) -> bool:
+    """Returns whether the arguments are those of the MIS example."""
+    return any(getattr(args, name, None) is not None for name in _MIS)
 
 
-def drift(result: Any, name: str) -> float:
-    """Returns a metric; 0 if no token counts, which the trainer weighs with 0; NaN if unknown."""
-    value = float(result.metrics.get(name, math.nan))
-    return 0.0 if math.isnan(value) and result.metrics else value
+def _block(args: Any) -> dict[str, Any]:
+    """Returns the arguments that are the trainer's own correction."""
+    if not has_mis(args):
+        given = {name: getattr(args, name, None) for name in _TIS}
+        # The function weighs whenever it is called, as the trainer's own do.
+        return {"use_tis": True, **{name: n for name, n in given.items() if n is not None}}
+    return {
+        **{name: getattr(args, name, None) for name in _MIS},
+        "custom_tis_function_path": _MIS_FUNCTION,
+        # MIS, and no other function, leaves weights out where only its metrics are wanted.
+        "use_tis": getattr(args, "use_tis", True),
+    }
 
 
 def _ask(
@@ -149,5 +156,6 @@ def _ask(
         rollout_log_probs=rollout.detach(),
         response_mask=mask,
         sequence_lengths=lengths,
+        own_warning="Metrics of slime",
         **options,
     )
