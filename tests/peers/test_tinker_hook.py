@@ -7,6 +7,7 @@ packages are stand-ins.
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,13 @@ import pytest
 import tinker
 import torch
 from comparison import GRADIENT_ATOL_OF_LARGEST, GRADIENT_RTOL, LOSS
-from counterweight_rl.hooks.tinker import policy_loss
+from counterweight_rl.hooks.tinker import policy_loss, traceable
+from tinker.lib.public_interfaces.custom_loss import (
+    check_loss_inputs,
+    encode_graph,
+    run_loss_handle,
+    trace_loss,
+)
 from tinker.lib.public_interfaces.training_client import TrainingClient
 
 pytestmark = pytest.mark.compares("hooks.tinker.policy_loss")
@@ -106,6 +113,44 @@ def test_without_a_method_it_is_tinkers_importance_sampling() -> None:
 def test_truncated_weights(method: Any, with_old: bool) -> None:
     data, current = batch(with_old)
     same(run(data, current, policy_loss(method)), exact(data, current, 1.1))
+
+
+@pytest.mark.compares("hooks.tinker.traceable")
+@pytest.mark.parametrize("with_old", [False, True], ids=["one_step", "several_steps"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        None,
+        {"preset": "token_tis", "upper": 1.1},
+        {
+            **{"preset": "icepop", "lower": 0.8, "upper": 1.3},
+            "policy_loss": {
+                **{"surrogate": "ppo_clip", "clip_low": 0.1, "clip_high": 0.1, "dual_clip": 1.5}
+            },
+        },
+        {
+            "preset": "token_tis",
+            "policy_loss": {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 0.1},
+        },
+    ],
+    ids=["none", "token_tis", "icepop", "cispo"],
+)
+def test_tinker_traces_a_method(method: Any, with_old: bool) -> None:
+    """By its own tracer, as the graph that it sends to its servers, run as its client runs it."""
+    data, current = batch(with_old)
+    loss, gradients, metrics = run(data, current, policy_loss(method))
+    function = traceable(method, old_logprobs=with_old)
+    ranks = dict.fromkeys(inspect.signature(function).parameters, 1)
+    handle = trace_loss(function, ranks, "session")
+    assert encode_graph(handle).nodes
+    for datum in data:
+        datum.loss_fn_inputs["sampler_logprobs"] = datum.loss_fn_inputs["logprobs"]
+    check_loss_inputs(handle, data)
+    leaves = [one.clone().requires_grad_() for one in current]
+    total, sums = run_loss_handle(handle, data, leaves)
+    total.backward()
+    same((total.item(), torch.cat([leaf.grad for leaf in leaves])), (loss, gradients.double()))
+    assert sums["custom/counterweight_tokens:sum"] == metrics["counterweight/tokens"]
 
 
 def test_without_a_mask_every_token_counts() -> None:

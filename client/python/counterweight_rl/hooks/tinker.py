@@ -5,6 +5,9 @@
     loss_fn = policy_loss({"preset": "token_tis", "upper": 2.0})
     training_client.forward_backward_custom(data, loss_fn)
 
+It costs a forward pass more than a loss of Tinker's own. ``traceable`` returns a token-level method
+as plain torch, which Tinker's servers run in one pass, without the service.
+
 Each Datum's ``loss_fn_inputs`` hold what tinker_cookbook puts there: ``logprobs`` of the sampler,
 ``advantages`` and, optionally, ``mask``; and ``old_logprobs`` where a batch serves several
 optimizer steps. Without those the log-probs of this forward pass are the old ones.
@@ -12,6 +15,7 @@ optimizer steps. Without those the log-probs of this forward pass are the old on
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -21,7 +25,7 @@ from counterweight_rl import trackers
 from counterweight_rl.choices import LossAggregation, LossDenominator, RatioSource, Surrogate
 from counterweight_rl.compat import _service
 from counterweight_rl.config import CorrectionConfig, Method, PolicyLoss, Preset
-from counterweight_rl.hooks import _arguments
+from counterweight_rl.hooks import _arguments, _traceable
 from counterweight_rl.hooks._method import read_method, with_loss
 from counterweight_rl.torch import attach, outputs_for
 
@@ -50,9 +54,7 @@ def policy_loss(method: Any = None) -> LossFn:
         CounterweightError: The server does not answer.
     """
     chosen = _method(method)
-    zeros, ones = torch.zeros(2), torch.ones(2)
-    inputs = [{"logprobs": zeros, "advantages": zeros, "mask": ones}]
-    _ask(chosen, inputs, [zeros], metrics=False)
+    _try(chosen)
 
     def loss_fn(
         data: Sequence[Any], logprobs: Sequence[torch.Tensor]
@@ -65,6 +67,60 @@ def policy_loss(method: Any = None) -> LossFn:
         return attach(current, result), trackers.scalars(result)
 
     return loss_fn
+
+
+def traceable(method: Any = None, *, old_logprobs: bool = False) -> _traceable.Traceable:
+    """Returns a token-level method as a function for ``ServiceClient.create_custom_loss``.
+
+        fn = traceable({"preset": "token_tis", "upper": 2.0})
+        ranks = dict.fromkeys(inspect.signature(fn).parameters, 1)
+        loss = service_client.create_custom_loss(fn, input_ranks=ranks).result()
+        training_client.forward_backward_custom(data, loss)
+
+    The function takes the log-probs of a Datum's targets and those of its ``loss_fn_inputs`` that
+    have the parameters' names, each [T]: ``sampler_logprobs`` (a Tinker loss has one ``logprobs``,
+    the targets'), ``advantages``, ``mask`` and, if asked for, ``old_logprobs``. It returns the sum
+    over the tokens and the sums ``custom/counterweight_tokens``, ``_kl`` and ``_k3``, and agrees
+    with ``policy_loss`` of the same method but for rounding. It checks nothing: send a batch now
+    and then to the service too, for metrics, findings and refusals.
+
+    Args:
+        method: As in ``policy_loss``; the service checks it and spells presets out. Weights must be
+            of level TOKEN, and the surrogate one of importance_sampling, ppo_clip, cispo, dro,
+            reinforce.
+        old_logprobs: Whether a batch serves several optimizer steps, so that the data have the
+            first step's. False: the log-probs of the forward pass are the old ones.
+
+    Raises:
+        ValueError: A setting out of its range, a method that the server refuses, or one that needs
+            sequences, rules or a reference policy.
+        CounterweightError: The server does not answer.
+    """
+    chosen = _method(method)
+    if isinstance(chosen, Preset):
+        chosen = _spelled_out(chosen)
+    function = _traceable.function_of(chosen, with_old=old_logprobs)
+    _try(chosen)
+    return function
+
+
+def _spelled_out(preset: Preset) -> CorrectionConfig:
+    """Returns the preset as the server's table has it, with its bounds and loss."""
+    known = {info.name: info for info in _service.client().list_methods()}
+    if preset.name not in known:
+        raise ValueError(f"the server has no preset {preset.name!r}")
+    config = dataclasses.replace(
+        known[preset.name].config,
+        kl_penalty=preset.kl_penalty,
+        policy_loss=preset.policy_loss,
+    )
+    return _traceable.with_bounds(preset.name, config, preset.parameters)
+
+
+def _try(method: Method) -> None:
+    """Requests the loss of two tokens."""
+    zeros, ones = torch.zeros(2), torch.ones(2)
+    _ask(method, [{"logprobs": zeros, "advantages": zeros, "mask": ones}], [zeros], metrics=False)
 
 
 def _length(index: int, logprobs: torch.Tensor) -> int:
@@ -123,7 +179,7 @@ def _ask(
     return current, result
 
 
-def _method(given: Any) -> Method:
+def _method(given: Any) -> Preset | CorrectionConfig:
     method: Method | None
     if given is None:
         method = _arguments.method_of(None)
