@@ -19,7 +19,7 @@ COUNTS = {
     "nemo_rl": 148,
     "openrlhf": 108,
     "prime_rl": 73,
-    "roll": 103,
+    "roll": 111,
     "skyrl": 181,
     "slime": 167,
     "tinker": 108,

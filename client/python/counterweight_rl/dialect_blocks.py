@@ -61,7 +61,10 @@ def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -
     for name in config if whole else fields:
         value = config[name] if whole else _read(config, name)
         inner = fields.get(name)
-        if inner is not None and not _is_value(value):
+        if isinstance(inner, list):
+            if whole or (value is not _ABSENT and _is_value(value)):
+                block[name] = _structs(f"{path}.{name}", value, inner[0])
+        elif inner is not None and not _is_value(value):
             all_of_it = _is_written(value) and name not in _TREE
             block[name] = _struct(f"{path}.{name}", value, inner, whole=all_of_it)
         elif whole or (value is not _ABSENT and _is_value(value)):
@@ -74,6 +77,16 @@ def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -
             "the dialect knows"
         )
     return block
+
+
+def _structs(path: str, value: Any, fields: Mapping[str, Any]) -> Any:
+    """Returns a list with its structs as mappings; what is no list is for the server to refuse."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return value
+    return [
+        one if _is_value(one) else _struct(f"{path}[{index}]", one, fields, whole=_is_written(one))
+        for index, one in enumerate(value)
+    ]
 
 
 def _read(config: Any, name: str) -> Any:

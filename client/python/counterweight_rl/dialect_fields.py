@@ -1,6 +1,6 @@
 """The fields that the server's dialects know. Written by `make docs`; do not edit.
 
-None: a value. A mapping: the fields of a struct.
+None: a value. A mapping: the fields of a struct. A list: that of structs with these fields.
 """
 
 from __future__ import annotations
@@ -172,7 +172,18 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "tis_lower_bound": None,
         "tis_upper_bound": None,
         "train_infer_correction": {
-            "filters": None,
+            "filters": [
+                {
+                    "agg_type": None,
+                    "diff_enabled": None,
+                    "diff_high": None,
+                    "diff_low": None,
+                    "enabled": None,
+                    "ratio_enabled": None,
+                    "ratio_high": None,
+                    "ratio_low": None,
+                },
+            ],
             "is_weight": {
                 "detach": None,
                 "enabled": None,

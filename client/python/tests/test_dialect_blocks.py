@@ -85,6 +85,52 @@ def test_structs_of_objects() -> None:
     }
 
 
+@dataclass
+class Filter:
+    """ROLL's TrainInferFilterConfig, with a field that the dialect does not know."""
+
+    enabled: bool = False
+    agg_type: str = "token"
+    ratio_enabled: bool = True
+    ratio_low: float = 0.8
+    ratio_high: float = 1.2
+    diff_enabled: bool = False
+    diff_low: float = -0.2
+    diff_high: float = 0.2
+    comment: str = "of the user"
+
+
+FILTER = {name: value for name, value in vars(Filter()).items() if name != "comment"}
+
+
+def test_lists_of_objects() -> None:
+    correction = SimpleNamespace(
+        is_weight=SimpleNamespace(enabled=True, weight_type="token", upper_bound=None, detach=True),
+        filters=[Filter(), Filter(agg_type="sequence", enabled=True), {"agg_typ": "typo"}],
+    )
+    config = SimpleNamespace(train_infer_correction=correction, pg_clip=0.1, track_with="wandb")
+    expected = {
+        "pg_clip": 0.1,
+        "train_infer_correction": {
+            "is_weight": vars(correction.is_weight),
+            "filters": [
+                FILTER,
+                {**FILTER, "agg_type": "sequence", "enabled": True},
+                {"agg_typ": "typo"},
+            ],
+        },
+    }
+    assert dialect_blocks.to_mapping("roll", config) == expected
+    # A mapping travels with its typos; objects in it do not.
+    written = {"train_infer_correction": {"filters": (Filter(),), "filter": 1}}
+    assert dialect_blocks.to_mapping("roll", written) == {
+        "train_infer_correction": {"filters": [FILTER], "filter": 1}
+    }
+    for value in (None, "token", [1, None]):
+        block = {"train_infer_correction": {"filters": value}}
+        assert dialect_blocks.to_mapping("roll", block) == block
+
+
 def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:
     tree = {
         "trainer": {"wandb_key": "secret"},
@@ -152,6 +198,11 @@ def test_an_omegaconf_node_is_an_object_if_a_class_is_behind_it(node: Any) -> No
         ("trl", None, "block must be a mapping, not NoneType"),
         ("none", GRPOConfig(), "block must be a mapping, not GRPOConfig"),
         ("skyrl", {"sapo": GRPOConfig()}, r"block\.sapo must be a mapping, not GRPOConfig"),
+        (
+            "roll",
+            {"train_infer_correction": {"filters": [Filter(), GRPOConfig()]}},
+            r"block\.train_infer_correction\.filters\[1\] must be a mapping, not GRPOConfig",
+        ),
     ],
 )
 def test_other_objects_are_refused(system: str, config: Any, message: str) -> None:

@@ -9,7 +9,8 @@
 namespace counterweight::server {
 namespace {
 
-// Fields by name; null: a value, an object: a struct.
+// Fields by name; null: a value, an object: a struct, an array: a list of
+// structs.
 using Fields = nlohmann::json;
 
 template <typename... Tables>
@@ -54,11 +55,12 @@ Fields Areal() {
   return block;
 }
 
-// filters is a list; all fields of its entries are read.
 Fields Roll() {
   Fields block = FieldsOf(kRollFields);
-  block["train_infer_correction"] = FieldsOf(kRollCorrectionFields);
-  block["train_infer_correction"]["is_weight"] = FieldsOf(kRollWeightFields);
+  Fields& correction = block["train_infer_correction"];
+  correction = FieldsOf(kRollCorrectionFields);
+  correction["is_weight"] = FieldsOf(kRollWeightFields);
+  correction["filters"] = Fields::array({FieldsOf(kRollFilterFields)});
   return block;
 }
 
@@ -69,15 +71,25 @@ Fields Tinker() {
 }
 
 // As ruff formats them.
+void Print(const Fields& fields, const std::string& indent);
+
+void PrintStruct(const Fields& fields, const std::string& indent) {
+  std::cout << "{\n";
+  Print(fields, indent + "    ");
+  std::cout << indent << "},\n";
+}
+
 void Print(const Fields& fields, const std::string& indent) {
   for (const auto& [name, inner] : fields.items()) {
     std::cout << indent << '"' << name << "\": ";
     if (inner.is_null()) {
       std::cout << "None,\n";
+    } else if (inner.is_array()) {
+      std::cout << "[\n" << indent << "    ";
+      PrintStruct(inner[0], indent + "    ");
+      std::cout << indent << "],\n";
     } else {
-      std::cout << "{\n";
-      Print(inner, indent + "    ");
-      std::cout << indent << "},\n";
+      PrintStruct(inner, indent);
     }
   }
 }
@@ -86,7 +98,7 @@ void Main() {
   std::cout
       << R"("""The fields that the server's dialects know. Written by `make docs`; do not edit.
 
-None: a value. A mapping: the fields of a struct.
+None: a value. A mapping: the fields of a struct. A list: that of structs with these fields.
 """
 
 from __future__ import annotations

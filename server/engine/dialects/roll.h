@@ -5,7 +5,8 @@
 //   geometric mean. Filters are rules DROP of that ratio or of the two
 //   probabilities' difference.
 // - Losses: PPO with dual clip, CISPO (cispo, tis), REINFORCE (vanilla), DRO
-//   (kimi15); a row's ratio is the mean over kept tokens.
+//   (kimi15); a row's ratio, which a pg_variant has not, is the mean over kept
+//   tokens.
 // - The KL penalty is K3 over kept tokens.
 // - Denominators: rows' kept tokens, and rows with tokens; or tokens.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_ROLL_H_

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/engine/dialects/request_tensors.h"
 
@@ -97,12 +98,24 @@ void ReadRollTis(const BlockReader& reader, LossSpec* loss) {
   loss->clip_high = high - 1.0;
 }
 
-void ReadRollSurrogate(const BlockReader& reader, RollVariant variant,
-                       LossSpec* loss) {
+// ActorPGWorker, which has the variants, takes tokens' ratios whatever the
+// field says.
+void ReadRollLevel(const BlockReader& reader, RollVariant variant,
+                   std::vector<std::string>* warnings, LossSpec* loss) {
   constexpr std::string_view kRatioLevel = "importance_sampling";
   constexpr std::string_view kLevels[] = {"token", "seq"};
   const auto level = reader.ReadName(kRatioLevel, kLevels[0], kLevels);
-  if (level == size_t{1}) loss->level = kernels::LossLevel::kSequence;
+  if (level != size_t{1}) return;
+  if (variant == RollVariant::kWorker) {
+    loss->level = kernels::LossLevel::kSequence;
+    return;
+  }
+  warnings->push_back(Concat(reader.Path(kRatioLevel), " does nothing with ",
+                             kRollVariant, ", whose ratios are of tokens."));
+}
+
+void ReadRollSurrogate(const BlockReader& reader, RollVariant variant,
+                       LossSpec* loss) {
   switch (variant) {
     case RollVariant::kWorker:
     case RollVariant::kPpo:
@@ -116,14 +129,12 @@ void ReadRollSurrogate(const BlockReader& reader, RollVariant variant,
       return;
     case RollVariant::kVanilla:
       loss->surrogate = Surrogate::kReinforce;
-      break;
+      return;
     case RollVariant::kKimi15:
       loss->surrogate = Surrogate::kDro;
       loss->beta = reader.ReadNumber("kimi15_tau", 0.1, kPositive);
-      break;
+      return;
   }
-  // These have no ratio.
-  loss->level = kernels::LossLevel::kToken;
 }
 
 LossReduction ReadRollReduction(const BlockReader& reader,
@@ -176,6 +187,7 @@ RollLoss ReadRollLoss(const BlockReader& reader, const RequestFacts& facts,
   of.variant = ReadRollVariant(reader);
   of.coefficient = reader.ReadNumber("rl_loss_coef", 1.0, kRollFactor);
   LossSpec& loss = of.spec;
+  ReadRollLevel(reader, of.variant, &translation->warnings, &loss);
   ReadRollSurrogate(reader, of.variant, &loss);
   loss.over = TokenSet::kKept;
   loss.reduction = ReadRollReduction(reader, facts, &of.aggregation);

@@ -130,6 +130,18 @@ TEST(RollTest, VariantsAreSurrogates) {
   EXPECT_EQ(ppo.over, kernels::TokenSet::kKept);
 }
 
+TEST(RollTest, VariantsHaveRatiosOfTokens) {
+  for (const std::string variant : {"ppo", "tis", "cispo", "kimi15"}) {
+    const Translation t = Roll(Concat(R"({"pg_variant": ")", variant,
+                                      R"(", "importance_sampling": "seq"})"));
+    EXPECT_EQ(t.spec.loss.level, LossLevel::kToken) << variant;
+    EXPECT_THAT(t.warnings,
+                Contains(HasSubstr("importance_sampling does nothing")));
+  }
+  EXPECT_THAT(Roll(R"({"importance_sampling": "seq"})").warnings,
+              testing::Not(Contains(HasSubstr("importance_sampling"))));
+}
+
 TEST(RollTest, DivisorsFollowTheMode) {
   const auto of = [](const std::string& mode) {
     return Roll(Concat(R"({"rl_loss_coef": 0.5, "use_kl_loss": true,
