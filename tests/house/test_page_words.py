@@ -7,11 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 24_000
-# Written by `make docs`, by `make bench` and by tests/benchmark/gpu_table.py.
+# Written by `make docs`, by `make bench`, by tests/benchmark/gpu_table.py and by systems_page_test.
 GENERATED = {
     "kernels/METHODS.md",
     "kernels/doctor/FINDINGS.md",
     "server/METRICS.md",
+    "server/engine/dialects/SYSTEMS.md",
     "tests/benchmark/GPU.md",
     "tests/benchmark/RESULTS.md",
 }

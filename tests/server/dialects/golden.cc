@@ -98,6 +98,7 @@ Golden Parse(const json& file, const std::string& name) {
   golden.name = name;
   golden.dialect = file.at("dialect").get<std::string>();
   golden.release = ReleaseOf(file, golden.dialect);
+  golden.source = file.at("source").get<std::string>();
   const auto status = google::protobuf::util::JsonStringToMessage(
       file.at("params").dump(), &golden.block);
   if (!status.ok()) throw std::invalid_argument(status.ToString());
@@ -116,6 +117,7 @@ Golden Parse(const json& file, const std::string& name) {
   const std::string key = golden.dialect + "/" + name;
   if (const auto refused = Refused().find(key); refused != Refused().end()) {
     golden.error = refused->at("reason").get<std::string>();
+    golden.is_refused = true;
     golden.blamed = refused->at("blamed").get<std::vector<std::string>>();
     return golden;
   }

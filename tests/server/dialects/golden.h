@@ -23,6 +23,7 @@ struct Golden {
   std::string name;     // "is_only_00"
   std::string dialect;  // "verl"
   std::string release;  // "0.9.1"
+  std::string source;   // "alibaba/ROLL@8eb27cc2"
   google::protobuf::Struct block;
 
   int64_t num_sequences = 0;
@@ -42,6 +43,7 @@ struct Golden {
   GoldenTensor<double> gradient;
   MetricMap metrics;
   std::optional<std::string> error;
+  bool is_refused = false;  // the error is the server's reason
   // For an error: its fields and inputs; a violation must name one of them:
   // "rollout_rs_threshold", "old_log_probs".
   std::vector<std::string> blamed;
