@@ -203,6 +203,27 @@ def test_the_yaml_of_the_mis_example_is_mis() -> None:
         same(answer(arguments(custom_tis_function_path=path, **whole, **MIS)), called)
 
 
+FUNCTIONS = {
+    "vanilla_tis_function": None,
+    "icepop_function": "miles.backends.training_utils.loss_hub.corrections.icepop_function",
+    "compute_mis_weights_with_cp": MIS_EXAMPLE,
+}
+
+
+@pytest.mark.compares("compat.miles")
+@pytest.mark.skipif(not AT_HEAD, reason="miles-rl 0.0.2 has them elsewhere")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_miles_names(name: str, draw: str) -> None:
+    given = {**MIS, "draw": draw}
+    called = answer(arguments(custom_tis_function_path=FUNCTIONS[name], **given))
+    path = f"counterweight_rl.compat.miles.{name}"
+    actual = answer(arguments(custom_tis_function_path=path, **given))
+    same(actual, called)
+    for metric, value in actual[2].items():
+        assert value == pytest.approx(called[2][metric], rel=1e-4, abs=1e-6), metric
+
+
 # Arguments that change the trainer's own loss, which the hook has too.
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

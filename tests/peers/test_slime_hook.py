@@ -113,6 +113,29 @@ def test_the_yaml_of_the_mis_example_is_mis(changes: dict[str, Any]) -> None:
         assert actual[2][f"counterweight_{name}"] == pytest.approx(own, rel=1e-4, abs=1e-6)
 
 
+FUNCTIONS = {
+    "vanilla_tis_function": None,
+    "icepop_function": "slime.backends.megatron_utils.loss.icepop_function",
+    "compute_mis_weights_with_cp": "examples.train_infer_mismatch_helper.mis"
+    ".compute_mis_weights_with_cp",
+}
+
+
+@pytest.mark.compares("compat.slime")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_slimes_names(name: str, draw: str) -> None:
+    given = {**MIS, "draw": draw}
+    called = answer(arguments(custom_tis_function_path=FUNCTIONS[name], **given))
+    path = f"counterweight_rl.compat.slime.{name}"
+    actual = answer(arguments(custom_tis_function_path=path, **given))
+    same(actual, called)
+    left_out = {key for key in called[2] if key.startswith("mis_")} - actual[2].keys()
+    assert called[2].keys() - actual[2].keys() == left_out
+    for metric, value in actual[2].items():
+        assert value == pytest.approx(called[2][metric], rel=1e-4, abs=1e-6), metric
+
+
 def test_a_dialect_has_the_drift_too() -> None:
     """Another system's metrics have other names."""
     args = arguments(custom_tis_function_path=CORRECT)

@@ -26,6 +26,7 @@ from counterweight_rl.compat import _service
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
+from counterweight_rl.compat import slime as compat_slime  # noqa: E402
 from counterweight_rl.hooks import slime  # noqa: E402
 
 VERL_HELPER = "verl.trainer.ppo.rollout_corr_helper"
@@ -180,7 +181,7 @@ def test_slime(service: FakeServer, not_started: None) -> None:
             {"tis_mode": "mask", "rs_veto_threshold": 1e-4, "use_tis": False},
             {
                 "use_tis": False,
-                **dict.fromkeys(slime._MIS),
+                **dict.fromkeys(compat_slime._MIS_NAMES),
                 **{"tis_mode": "mask", "rs_veto_threshold": 1e-4},
                 "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis"
                 ".compute_mis_weights_with_cp",

@@ -23,6 +23,7 @@ import torch
 
 from counterweight_rl.choices import LossAggregation
 from counterweight_rl.compat import _peers, _service
+from counterweight_rl.compat.slime import has_mis
 from counterweight_rl.config import Dialect
 from counterweight_rl.dialect_blocks import to_mapping
 from counterweight_rl.hooks import _arguments, _drift, slime
@@ -246,7 +247,7 @@ def _block(args: Any) -> dict[str, Any]:
     # The hook adds it.
     block.pop("entropy_coef", None)
     if block.get("custom_tis_function_path") in _OURS:
-        block["custom_tis_function_path"] = _MIS_FUNCTION if slime.has_mis(args) else None
+        block["custom_tis_function_path"] = _MIS_FUNCTION if has_mis(args) else None
     return {**block, "step_global_batch_size": 1}
 
 

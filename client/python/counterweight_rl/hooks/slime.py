@@ -20,20 +20,12 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
+from counterweight_rl.compat.slime import has_mis, mis_block, tis_block
 from counterweight_rl.config import Dialect, Method
-from counterweight_rl.dialect_fields import FIELDS
 from counterweight_rl.hooks import _arguments, _drift
 
 __all__ = ["correct", "start"]
 
-_TIS = ("tis_clip", "tis_clip_low")
-# Arguments that only the YAML of slime's and miles' MIS example sets.
-_MIS = tuple(
-    name
-    for name in FIELDS["slime"]
-    if name.startswith(("tis_", "rs_", "use_rs")) and name not in _TIS
-)
-_MIS_FUNCTION = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
 _started: tuple[int, Method] | None = None
 
 
@@ -48,7 +40,7 @@ def start(args: Any) -> None:
     _arguments.apply(args)
     method = _arguments.method_of(args)
     if method is None:
-        method = Dialect("slime", _block(args))
+        method = Dialect("slime", mis_block(args) if has_mis(args) else tis_block(args))
     zeros = torch.zeros(2)
     _ask(method, zeros, zeros, torch.ones(2, dtype=torch.bool), [2], metrics=False)
     _started = os.getpid(), method
@@ -121,25 +113,6 @@ def weigh(
     for name, values in _drift.of_tokens(old, rollout, mask).items():
         metrics[f"counterweight_{name}"] = values
     return weights, list(torch.split(kept, lengths)), metrics
-
-
-def has_mis(args: Any) -> bool:
-    """Returns whether the arguments are those of the MIS example."""
-    return any(getattr(args, name, None) is not None for name in _MIS)
-
-
-def _block(args: Any) -> dict[str, Any]:
-    """Returns the arguments that are the trainer's own correction."""
-    if not has_mis(args):
-        given = {name: getattr(args, name, None) for name in _TIS}
-        # The function weighs whenever it is called, as the trainer's own do.
-        return {"use_tis": True, **{name: n for name, n in given.items() if n is not None}}
-    return {
-        **{name: getattr(args, name, None) for name in _MIS},
-        "custom_tis_function_path": _MIS_FUNCTION,
-        # MIS, and no other function, leaves weights out where only its metrics are wanted.
-        "use_tis": getattr(args, "use_tis", True),
-    }
 
 
 def _ask(
