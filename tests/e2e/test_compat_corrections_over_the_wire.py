@@ -1,7 +1,8 @@
-"""Corrections of slime, miles and ms-swift by their own functions' names, against their goldens."""
+"""Corrections of slime, miles, ms-swift and AReaL by their own functions' names, against their goldens."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from goldens import GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight_rl.compat import miles, ms_swift, slime  # noqa: E402
+from counterweight_rl.compat import areal, miles, ms_swift, slime  # noqa: E402
 
 # The dialects warn about many settings of the goldens, and of rules that drop most tokens.
 pytestmark = [
@@ -51,6 +52,16 @@ SWIFT = {
 }
 
 
+# Others have no weights, or compare other policies.
+AREAL = {
+    name: golden
+    for name, golden in corrected("areal").items()
+    if golden["params"].get("use_decoupled_loss")
+    and golden["params"].get("rejection_sampling") is not None
+    and golden["params"].get("prox_logp_method", "recompute") == "recompute"
+}
+
+
 def tensor(golden: dict[str, Any], name: str) -> Any:
     return torch.from_numpy(array(golden["inputs"][name]).astype(np.float32))
 
@@ -59,6 +70,10 @@ def test_there_are_goldens_of_each_function() -> None:
     paths = [golden["params"].get("custom_tis_function_path") for golden in MEGATRON.values()]
     kinds = [None if path is None else path.rpartition(".")[2] for path in paths]
     assert min(kinds.count(k) for k in (None, "icepop_function", "compute_mis_weights_with_cp")) > 5
+    kinds = [
+        golden["params"]["rejection_sampling"].get("action", "mask") for golden in AREAL.values()
+    ]
+    assert min(kinds.count(kind) for kind in ("mask", "clamp")) > 5
     modes = {golden["params"]["rollout_importance_sampling_mode"] for golden in SWIFT.values()}
     assert modes == {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"}
 
@@ -149,6 +164,54 @@ def test_ms_swifts_class_gets_the_method() -> None:
     ratio = torch.tensor([[0.0, 1.0, -1.0, 0.25]])
     weights = Trainer()._apply_rollout_importance_sampling(ratio, torch.ones(1, 4))
     torch.testing.assert_close(weights, ratio.exp().clamp(max=1.5))
+
+
+@dataclass
+class RejectionSamplingConfig:
+    """AReaL's class, with its defaults."""
+
+    level: str = "token"
+    action: str = "mask"
+    metric: str = "ratio"
+    agg: str = "mean"
+    upper: float = 5.0
+    lower: float | None = None
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("name", AREAL)
+def test_areal(name: str, is_packed: bool) -> None:
+    golden = AREAL[name]
+    config = RejectionSamplingConfig(**golden["params"]["rejection_sampling"])
+    inputs = [
+        tensor(golden, policy) for policy in ("old_log_probs", "rollout_log_probs", "response_mask")
+    ]
+    inputs[2] = inputs[2].int()
+    rows, width = inputs[2].shape
+    starts = None
+    if is_packed:
+        inputs = [one.reshape(-1) for one in inputs]
+        starts = torch.arange(rows + 1) * width
+    result = areal.apply_rejection_sampling(*inputs, starts, config)
+    mask = torch.from_numpy(array(golden["expect"].get("mask", golden["inputs"]["response_mask"])))
+    assert torch.equal(result.loss_mask.reshape(rows, width), mask.int())
+    expected = torch.from_numpy(array(golden["expect"]["weights"])) * mask
+    torch.testing.assert_close(
+        result.behave_imp_weight.reshape(rows, width).double(), expected, rtol=1e-5, atol=1e-8
+    )
+    filtered = golden["expect"].get("metrics", {}).get("rs_filtered_fraction")
+    if filtered is not None:
+        assert result.filtered_fraction == pytest.approx(float(filtered), rel=2e-5, abs=2e-6)
+
+
+def test_areals_packed_sequences_have_starts() -> None:
+    flat = torch.zeros(4)
+    mask = torch.ones(4)
+    result = areal.apply_rejection_sampling(flat, flat - 0.5, mask, None, {"upper": 1.5})
+    assert result.loss_mask.tolist() == [0.0] * 4
+    assert result.filtered_fraction == 1.0
+    with pytest.raises(ValueError, match=r"^cu_seqlens is required"):
+        areal.apply_rejection_sampling(flat, flat, mask, None, {"level": "sequence"})
 
 
 def test_parts_of_samples_are_refused() -> None:
