@@ -27,7 +27,7 @@ from counterweight_rl.compat import _service
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
 from counterweight_rl.compat import slime as compat_slime  # noqa: E402
-from counterweight_rl.hooks import slime  # noqa: E402
+from counterweight_rl.hooks import _drift, slime  # noqa: E402
 
 VERL_HELPER = "verl.trainer.ppo.rollout_corr_helper"
 CORRECTION = "compute_rollout_correction_and_add_to_batch"
@@ -168,6 +168,20 @@ def test_slime(service: FakeServer, not_started: None) -> None:
     np.testing.assert_allclose(metrics["counterweight_k3"], np.expm1(ratio) - ratio, rtol=1e-5)
     tokens = [request_tokens(request) for request in service.requests]
     assert tokens == [2, 6]  # the trial of the method, and the batch
+
+
+def test_drift_of_halves_is_computed_in_float32() -> None:
+    old, rollout = torch.tensor([-1.0, -300.0, -2.0]), torch.tensor([-1.0, -299.0, -1.0])
+    mask = torch.tensor([1, 1, 0])
+    halves = _drift.of_tokens(old.bfloat16() / 3, rollout.bfloat16() / 3, mask)
+    wide = _drift.of_tokens(
+        (old.bfloat16() / 3).double(), (rollout.bfloat16() / 3).double(), mask.bool()
+    )
+    for name, values in halves.items():
+        assert values.dtype == torch.float32
+        assert torch.equal(values, wide[name])
+    infinite = _drift.of_tokens(torch.tensor([float("-inf"), -1.0]), -torch.ones(2), torch.ones(2))
+    assert infinite["kl"].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
