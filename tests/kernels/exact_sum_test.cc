@@ -182,7 +182,7 @@ TEST(ExactSum, OfAGroupIsThatOfItsAddends) {
 // Bins that were not carried in time would lose bits: each addend fills its
 // bin, and groups of several sizes meet at the limit.
 TEST(ExactSum, OfGroupsHasRoomForAnyNumber) {
-  constexpr double kAddend = 0x1.fffffffffffffp24;
+  static constexpr double kAddend = 0x1.fffffffffffffp24;
   ExactRegisters<1> registers;
   registers.begin(1, [](int) { return true; });
   ExactSum expected;
