@@ -53,6 +53,11 @@ class Receipt:
         )
 
 
+def add(receipts: Receipt | None, receipt: Receipt) -> Receipt:
+    """Returns the sum; None is that of no receipts."""
+    return receipt if receipts is None else receipts + receipt
+
+
 def judge(issued: Receipt | None, used: Receipt | None) -> str | None:
     """Returns "used", "unused", "rounded" or "replaced" as a server does; None without a side."""
     if issued is None or used is None:

@@ -15,6 +15,8 @@ from counterweight_rl.receipt import WARNINGS, Receipt, judge
 
 COUNT = (0, 1 << 48)
 """Limits of every count of a report."""
+REPORTS = "reports of steps"
+"""Their name in messages about a server that does not take them."""
 _REPORTS = (1, 65536)
 _STATE = "RECEIPT_STATE_"
 

@@ -51,7 +51,7 @@ def client(server: FakeServer) -> Iterator[cw.Client]:
 def service(server: FakeServer, client: cw.Client) -> Iterator[FakeServer]:
     """The server of counterweight_rl.compat."""
     server.handler = answers(METRICS)
-    compat.use(client, run="my-run")
+    compat.use(client, run="my-run", report_steps=False)
     yield server
     compat.use(None)
 

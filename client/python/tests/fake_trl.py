@@ -105,6 +105,7 @@ class GRPOTrainer:
         self.args = args
         self.accelerator = Accelerator()
         self.model = SimpleNamespace(training=True)
+        self.state = SimpleNamespace(global_step=0)
         self._metrics: Any = {"train": defaultdict(list), "eval": defaultdict(list)}
         own = "loss_type importance_sampling_level beta use_vllm top_entropy_quantile"
         for name in f"{own} entropy_coef use_adaptive_entropy".split():

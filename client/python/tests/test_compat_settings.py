@@ -19,7 +19,7 @@ from counterweight_rl.compat import _service, _settings
 
 NAMES = (
     *("target", "run", "timeout", "retry_seconds"),
-    *("non_finite", "on_unavailable", "token_file", "publish"),
+    *("non_finite", "on_unavailable", "token_file", "publish", "report_steps", "over_ranks"),
 )
 
 
@@ -56,6 +56,8 @@ def test_defaults() -> None:
         "on_unavailable": "raise",
         "token_file": None,
         "publish": None,
+        "report_steps": True,
+        "over_ranks": False,
     }
 
 
@@ -68,6 +70,8 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COUNTERWEIGHT_ON_UNAVAILABLE", "local")
     monkeypatch.setenv("COUNTERWEIGHT_TOKEN_FILE", "/run/token")
     monkeypatch.setenv("COUNTERWEIGHT_PUBLISH", "unix:/run/metrics.sock")
+    monkeypatch.setenv("COUNTERWEIGHT_REPORT_STEPS", "False")
+    monkeypatch.setenv("COUNTERWEIGHT_OVER_RANKS", "true")
     from_environment = {
         "target": "unix:/run/cw.sock",
         "run": "from-env",
@@ -77,6 +81,8 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
         "on_unavailable": "local",
         "token_file": "/run/token",
         "publish": "unix:/run/metrics.sock",
+        "report_steps": False,
+        "over_ranks": True,
     }
     assert settings() == from_environment
     given = {
@@ -88,6 +94,8 @@ def test_the_environment_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) 
         "on_unavailable": "identity",
         "token_file": "/run/other",
         "publish": "localhost:2",
+        "report_steps": True,
+        "over_ranks": False,
     }
     assert settings(**given) == given
     for name, value in given.items():
@@ -127,6 +135,8 @@ def test_timeouts_include_retries(
         ("retry_seconds", "nan", "must be at least 0 seconds; got nan"),
         ("non_finite", "ignore", "must be one of reject, drop, neutralize; got 'ignore'"),
         ("on_unavailable", "wait", "must be one of raise, local, identity; got 'wait'"),
+        ("report_steps", "yes", "must be true or false; got 'yes'"),
+        ("over_ranks", "world", "must be true or false; got 'world'"),
     ],
 )
 def test_bad_values_name_where_they_come_from(
@@ -151,7 +161,10 @@ def test_retries_longer_than_the_timeout_name_both(monkeypatch: pytest.MonkeyPat
         compat.use(retry_seconds=60)
 
 
-@pytest.mark.parametrize(("name", "value"), [("target", 7), ("timeout", True), ("run", b"x")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("target", 7), ("timeout", True), ("run", b"x"), ("report_steps", 1), ("over_ranks", 2)],
+)
 def test_arguments_of_wrong_types(name: str, value: Any) -> None:
     arguments: dict[str, Any] = {name: value}
     with pytest.raises(TypeError, match=f"^{name} must be a"):

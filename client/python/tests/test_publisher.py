@@ -166,7 +166,7 @@ def test_what_may_pass_is_sent_again(
     assert sender.dropped == 0
     told = [each.message for each in caplog.records]
     assert len(told) == 2, told
-    assert "cannot be published" in told[0]
+    assert "cannot be sent" in told[0]
     assert "again" in told[1]
 
 

@@ -27,6 +27,6 @@ Other names that share an import line with a name of this package are the origin
 imported from their own module on first use.
 """
 
-from counterweight_rl.compat._service import client, use
+from counterweight_rl.compat._service import client, reports_dropped, use
 
-__all__ = ["client", "use"]
+__all__ = ["client", "reports_dropped", "use"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
@@ -29,7 +30,11 @@ _MAX_PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked settings that ``use`` documents."""
+    """The checked settings that ``use`` documents.
+
+    Attributes:
+        over_ranks: False, True for the default group, or a process group.
+    """
 
     target: str
     run: str | None
@@ -39,6 +44,8 @@ class Settings:
     on_unavailable: OnUnavailable
     token_file: str | None
     publish: str | None
+    report_steps: bool
+    over_ranks: Any
 
     def connect(self) -> Client:
         """Returns a client with these settings."""
@@ -95,6 +102,8 @@ def read(given: Mapping[str, Any]) -> Settings:
         on_unavailable=_on_unavailable(*_find("on_unavailable", given)),
         token_file=None if token_file is None else _text(token_source, token_file),
         publish=publish,
+        report_steps=_boolean(*_find("report_steps", given), default=True),
+        over_ranks=_over_ranks(*_find("over_ranks", given)),
     )
 
 
@@ -149,3 +158,25 @@ def _on_unavailable(source: str, value: Any) -> OnUnavailable:
     if text not in choices:
         raise ValueError(f"{source} must be one of {', '.join(choices)}; got {str(value)!r}")
     return cast(OnUnavailable, text)
+
+
+def _boolean(source: str, value: Any, *, default: bool) -> bool:
+    if value is None or isinstance(value, bool):
+        return default if value is None else value
+    text = _text(source, value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{source} must be true or false; got {str(value)!r}")
+    return text == "true"
+
+
+def _over_ranks(source: str, value: Any) -> Any:
+    """Returns False, True for the default group, or a process group."""
+    if value is None or isinstance(value, (bool, str)):
+        return _boolean(source, value, default=False)
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not isinstance(value, distributed.ProcessGroup):
+        raise TypeError(
+            f"{source} must be a bool or a process group of torch.distributed, not "
+            f"{type(value).__name__}"
+        )
+    return value

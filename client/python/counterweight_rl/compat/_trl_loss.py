@@ -75,6 +75,7 @@ def policy_loss(
         ValueError: VESPO with weights in the inputs but without their log-probs.
     """
     block = dict(block)
+    given_weights = None
     sampling = inputs.get("sampling_per_token_logps")
     corrects = block["use_vllm"] and block["vllm_importance_sampling_correction"]
     if corrects and sampling is None and "importance_sampling_ratio" in inputs:
@@ -86,6 +87,7 @@ def policy_loss(
                 "importance_sampling_ratio"
             )
         block["vllm_importance_sampling_correction"] = False
+        given_weights = inputs["importance_sampling_ratio"].expand_as(mask)
         advantages = advantages * inputs["importance_sampling_ratio"]
     tensors = {
         "old_log_probs": inputs.get("old_per_token_logps"),
@@ -99,5 +101,6 @@ def policy_loss(
         **tensors,
         advantages=advantages,
         response_mask=mask,
+        given_weights=given_weights,
         **options,
     )

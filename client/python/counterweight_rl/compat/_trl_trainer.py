@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from counterweight_rl.compat import _releases, _trl_loss
+from counterweight_rl.compat import _releases, _service, _trl_loss
 from counterweight_rl.errors import Violation, refuse
 
 # The module of the loss that the mixin replaces.
@@ -83,6 +83,8 @@ class GRPOMixin(_Trainer):
             advantages = advantages * entropy_mask
 
         training = self.model.training
+        if training:
+            _service.set_step(self.state.global_step)
         loss, metrics = _trl_loss.policy_loss(
             _trl_loss.block_of(self, inputs["num_items_in_batch"].item(), training=training),
             inputs,

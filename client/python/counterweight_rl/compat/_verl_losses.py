@@ -102,6 +102,7 @@ def compute_policy_loss_reinforce(
         current_log_probs=log_prob,
         advantages=_weighted("reinforce", advantages, rollout_is_weights),
         response_mask=response_mask,
+        given_weights=rollout_is_weights,
     )
     return loss, _service.metrics_of(metrics, LOSS_METRICS)
 
@@ -186,6 +187,7 @@ def _policy_loss_fn(loss_mode: str) -> PolicyLossFn:
             current_log_probs=log_prob,
             advantages=_weighted(loss_mode, advantages, rollout_is_weights),
             response_mask=response_mask,
+            given_weights=rollout_is_weights,
         )
         return loss, _service.metrics_of(metrics, LOSS_METRICS)
 

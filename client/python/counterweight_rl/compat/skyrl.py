@@ -18,7 +18,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,10 @@ from counterweight_rl.compat import _config, _peers, _service
 from counterweight_rl.dialect_fields import FIELDS
 from counterweight_rl.errors import Violation, refuse
 from counterweight_rl.stack_level import stack_level
+
+if TYPE_CHECKING:
+    from counterweight_rl.compat._step_books import Books
+    from counterweight_rl.result import Result
 
 _PEER = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
 
@@ -43,6 +47,8 @@ __getattr__ = _peers.getattr_from(
 )
 
 _FIELDS = FIELDS["skyrl"]["off_policy_correction"]
+NO_ROLLOUT = "no_rollout_log_probs"
+"""Reason of a batch that is not corrected although the configuration says so."""
 
 
 def apply_off_policy_correction(
@@ -76,11 +82,15 @@ def apply_off_policy_correction(
             ``counterweight_rl.compat``.
     """
     if rollout_logprobs is None:
+        if loss.requires_grad:
+            _service.enter(lambda books: _enter_skipped(books, off_policy_correction, loss_mask))
         return loss, loss_mask, {}
-    weights, metrics, loss_mask = compute_off_policy_correction(
+    weights, metrics, mask, result = _correct(
         old_log_probs, rollout_logprobs, loss_mask, off_policy_correction
     )
-    return loss if weights is None else loss * weights, loss_mask, metrics
+    if result is not None and loss_mask is not None and loss.requires_grad:
+        _service.weighed(result, loss_mask, weights, mask)
+    return loss if weights is None else loss * weights, mask, metrics
 
 
 def compute_off_policy_correction(
@@ -98,13 +108,26 @@ def compute_off_policy_correction(
     Raises:
         InvalidRequestError: See ``apply_off_policy_correction``.
     """
+    arguments = (old_log_probs, rollout_logprobs, loss_mask, off_policy_correction)
+    weights, metrics, mask, _ = _correct(*arguments)
+    return weights, metrics, mask
+
+
+def _correct(
+    old_log_probs: torch.Tensor | None,
+    rollout_logprobs: torch.Tensor | None,
+    loss_mask: torch.Tensor | None,
+    off_policy_correction: Any,
+) -> tuple[torch.Tensor | None, dict[str, float], torch.Tensor | None, Result[torch.Tensor] | None]:
+    """Returns weights, metrics and mask, and the service's answer if they are made of it."""
     block = _config.to_block(off_policy_correction, _FIELDS)
     names = metric_names(block)
     if not names:
         _warn_of_others(block)
-        return None, {}, loss_mask
+        return None, {}, loss_mask, None
     if _weighs_tokens(loss_mask):
-        return _skyrls_own(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction)
+        arguments = (old_log_probs, rollout_logprobs, loss_mask, off_policy_correction)
+        return *_skyrls_own(*arguments), None
     result = _service.correct(
         "skyrl",
         {"off_policy_correction": block},
@@ -120,7 +143,14 @@ def compute_off_policy_correction(
     # SkyRL reduces the dictionary over ranks value by value in its order, so all ranks must have
     # the same names.
     # An answer of on_unavailable="identity" has no metrics.
-    return weights, {n: result.metrics.get(n, math.nan) for n in names}, result.keep_mask
+    metrics = {n: result.metrics.get(n, math.nan) for n in names}
+    return weights, metrics, result.keep_mask, result
+
+
+def _enter_skipped(books: Books, off_policy_correction: Any, loss_mask: Any) -> None:
+    """Enters a batch without rollout log-probs, if it was to be corrected."""
+    enables = metric_names(_config.to_block(off_policy_correction, _FIELDS))
+    books.enter_uncorrected(loss_mask, NO_ROLLOUT if enables else None)
 
 
 def metric_names(block: Mapping[str, Any]) -> list[str]:

@@ -24,10 +24,15 @@ names and quirks are those of the dialect ``trl``; server/engine/dialects/README
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from counterweight_rl.compat import _peers, _service
 from counterweight_rl.compat._trl_trainer import GRPOMixin
+
+if TYPE_CHECKING:
+    from counterweight_rl.result import Result
 
 __all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
 
@@ -69,6 +74,39 @@ def vllm_importance_sampling_ratio(
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
+    ratio, result = ratio_and_answer(
+        old_per_token_logps,
+        sampling_per_token_logps,
+        mask,
+        vllm_importance_sampling_mode=vllm_importance_sampling_mode,
+        vllm_importance_sampling_clip_max=vllm_importance_sampling_clip_max,
+        vllm_importance_sampling_clip_min=vllm_importance_sampling_clip_min,
+        outputs=("weights",),
+    )
+    return ratio, result.metrics
+
+
+def ratio_and_answer(
+    old_per_token_logps: torch.Tensor,
+    sampling_per_token_logps: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    vllm_importance_sampling_mode: str,
+    vllm_importance_sampling_clip_max: float | None,
+    vllm_importance_sampling_clip_min: float | None,
+    **options: Any,
+) -> tuple[torch.Tensor, Result[torch.Tensor]]:
+    """Returns the ratio of ``vllm_importance_sampling_ratio`` and the service's answer.
+
+    Args:
+        old_per_token_logps: As there, like the next five.
+        sampling_per_token_logps: As there.
+        mask: As there.
+        vllm_importance_sampling_mode: As there.
+        vllm_importance_sampling_clip_max: As there.
+        vllm_importance_sampling_clip_min: As there.
+        **options: Options of ``Client.correct``.
+    """
     result = _service.correct(
         "trl",
         {
@@ -79,7 +117,8 @@ def vllm_importance_sampling_ratio(
         old_log_probs=old_per_token_logps,
         rollout_log_probs=sampling_per_token_logps,
         response_mask=mask,
-        outputs=("weights",),
+        once_per_batch=True,
+        **options,
     )
     assert result.weights is not None  # requested
     dtype = torch.promote_types(old_per_token_logps.dtype, sampling_per_token_logps.dtype)
@@ -87,7 +126,7 @@ def vllm_importance_sampling_ratio(
     ratio = result.weights.to(dtype).masked_fill(mask == 0, 1)
     if vllm_importance_sampling_mode.startswith("sequence"):
         ratio = _of_row(ratio, mask)
-    return ratio, result.metrics
+    return ratio, result
 
 
 def get_off_policy_mask(
@@ -125,6 +164,7 @@ def get_off_policy_mask(
         rollout_log_probs=sampling_per_token_logps,
         response_mask=mask,
         outputs=("keep_mask",),
+        once_per_batch=None,
     )
     assert result.keep_mask is not None  # requested
     keep = result.keep_mask.masked_fill(mask == 0, 1)

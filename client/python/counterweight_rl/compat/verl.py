@@ -16,6 +16,8 @@ these modules (``agg_loss``, ``kl_penalty``, ...) are verl's own, imported on fi
   ``Dialect`` that has the ``rollout_is``.
 * A token of weight 0 counts as not clipped in ``actor/pg_clipfrac``.
 * Batch normalization in bypass mode averages over this call's batch.
+* With the setting ``over_ranks`` the corrections, which verl's driver makes of a whole batch, take
+  the batches of all ranks as one; the losses refuse it.
 * Fields of the configuration that are newer than this package are omitted while they are None.
 """
 
@@ -124,8 +126,9 @@ def compute_rollout_correction_and_rejection_mask(
         response_mask: [B, T], each 0 or 1; 1 = the token counts.
         rollout_is: "token", "sequence", or None for no weights.
         rollout_is_threshold: Upper bound (TIS) or "lower_upper" (IcePop), ratios; None: no weights.
-        rollout_is_batch_normalize: Divide weights by their mean over this process's batch; verl's
-            mean over all ranks (in bypass mode) is not taken.
+        rollout_is_batch_normalize: Divide weights by their mean over this process's batch, or with
+            ``over_ranks`` over all ranks' batches; verl's mean over the ranks' micro-batches (in
+            bypass mode) is not taken.
         rollout_rs: Rejection options, comma-separated, or None.
         rollout_rs_threshold: One threshold, or one for each option, comma-separated.
 
@@ -158,6 +161,7 @@ def compute_rollout_correction_and_rejection_mask(
         old_log_probs=old_log_prob,
         rollout_log_probs=rollout_log_prob,
         response_mask=response_mask,
+        once_per_batch=True,
     )
     holder = None
     if result.weights is not None:

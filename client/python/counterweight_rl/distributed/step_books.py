@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from counterweight_rl.applied_receipt import applied
 from counterweight_rl.arguments import integer, text
 from counterweight_rl.errors import CounterweightError
-from counterweight_rl.receipt import Receipt
+from counterweight_rl.receipt import Receipt, add
 from counterweight_rl.result import Result
 from counterweight_rl.step_report import COUNT
 
@@ -56,7 +56,7 @@ class StepBooks:
             sequence_lengths=micro.get("sequence_lengths"),
         )
         self._tokens += receipt.tokens + receipt.dropped_tokens
-        self._issued = _sum(self._issued, receipt)
+        self._issued = add(self._issued, receipt)
 
     def issue_again(self, result: Result[Any], micro: dict[str, Any]) -> None:
         """Enters weights that replace those of ``issue``: of the step, not of a micro-batch."""
@@ -65,7 +65,7 @@ class StepBooks:
         mask = micro["response_mask"] if result.keep_mask is None else result.keep_mask
         lengths = micro.get("sequence_lengths")
         receipt = applied(result.weights, mask, sequence_lengths=lengths)
-        self._issued_last = _sum(self._issued_last, receipt)
+        self._issued_last = add(self._issued_last, receipt)
 
     def apply(self, receipt: Receipt) -> None:
         """Enters the weights and the mask that a loss used.
@@ -74,7 +74,7 @@ class StepBooks:
             ValueError: The step reports nothing, or has reported.
         """
         self._check_open("applied()")
-        self._applied = _sum(self._applied, receipt)
+        self._applied = add(self._applied, receipt)
 
     def skip(self, reason: str, batches: int, tokens: int) -> None:
         """Enters batches that were trained without a correction.
@@ -141,7 +141,3 @@ class StepBooks:
         for warning in report.warnings:
             _log.warning("step %s: %s", self._labels["step"], warning)
         return report
-
-
-def _sum(receipts: Receipt | None, receipt: Receipt) -> Receipt:
-    return receipt if receipts is None else receipts + receipt

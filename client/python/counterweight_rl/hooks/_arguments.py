@@ -16,7 +16,7 @@ METHOD_VARIABLE = "COUNTERWEIGHT_METHOD"
 
 _OF_COMPAT = (
     *("target", "run", "timeout", "retry_seconds"),
-    *("non_finite", "on_unavailable", "token_file"),
+    *("non_finite", "on_unavailable", "token_file", "report_steps"),
 )
 _METHOD = "method"
 

@@ -53,7 +53,10 @@ def policy_loss(
     """
     if loss_mask is None:
         loss_mask = torch.ones_like(log_probs, dtype=torch.bool)
-    block = _block(loss, config, rollout_logprobs is not None)
+    block = _block(loss, config)
+    lacks_rollout = False
+    if rollout_logprobs is None:
+        lacks_rollout = bool(_compat.metric_names(block.pop(_CORRECTION, {})))
     own = "importance_ratio" if loss in _UNCORRECTED else "clip_ratio"
     value, metrics = _service.policy_loss(
         "skyrl",
@@ -64,6 +67,7 @@ def policy_loss(
         advantages=advantages,
         response_mask=loss_mask,
         own_warning="SkyRL recommends loss_reduction",
+        uncorrected=_compat.NO_ROLLOUT if lacks_rollout else None,
     )
     # SkyRL reduces them over ranks by their order.
     names = [own, *(name for name in _CISPO_RATIOS if name in metrics)]
@@ -72,14 +76,14 @@ def policy_loss(
     return value * log_probs.shape[0], {name: metrics[name] for name in names}
 
 
-def _block(loss: str, config: Any, has_rollout: bool) -> dict[str, Any]:
+def _block(loss: str, config: Any) -> dict[str, Any]:
     block: dict[str, Any] = _config.given(config, _SCALARS)
     for name in _GROUPS:
         group = _config.get(config, name)
         if group is not None:
             block[name] = _config.to_block(group, FIELDS["skyrl"][name])
     correction = _config.get(config, _CORRECTION)
-    if has_rollout and correction is not None and loss not in _UNCORRECTED:
+    if correction is not None and loss not in _UNCORRECTED:
         block[_CORRECTION] = _config.to_block(correction, FIELDS["skyrl"][_CORRECTION])
     # A / (B * 1): the reduction with a divisor that does not depend on the mask.
     reduction = {"loss_reduction": "seq_mean_token_sum_norm", "max_seq_len": 1}

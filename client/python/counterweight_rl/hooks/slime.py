@@ -106,6 +106,7 @@ def weigh(
     result = _ask(_started[1], old, rollout, mask, lengths)
     kept = result.keep_mask
     weights = torch.ones_like(old) if result.weights is None else result.weights
+    _service.weighed(result, mask, weights, kept, lengths)
     metrics = {
         "counterweight_weight": weights,
         "counterweight_dropped": (mask != kept).to(weights.dtype),

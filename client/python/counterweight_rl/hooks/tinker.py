@@ -64,6 +64,7 @@ def policy_loss(method: Any = None) -> LossFn:
             for index, (datum, one) in enumerate(zip(data, logprobs, strict=True))
         ]
         current, result = _ask(chosen, inputs, logprobs)
+        _service.end_step()  # its optimizer is Tinker's
         return attach(current, result), trackers.scalars(result)
 
     return loss_fn

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _peers, _service
-from counterweight_rl.compat.trl import vllm_importance_sampling_ratio
+from counterweight_rl.compat.trl import ratio_and_answer
 from counterweight_rl.config import Method
-from counterweight_rl.hooks import _arguments
+from counterweight_rl.hooks import _arguments, _trl_receipts
+from counterweight_rl.result import Result
 
 __all__ = ["CorrectionMixin"]
 
-_RATIO = "importance_sampling_ratio"
 _MODES = (
     "vllm_importance_sampling_mode",
     "vllm_importance_sampling_clip_min",
@@ -70,13 +70,14 @@ class CorrectionMixin(_Trainer):
                 "CorrectionMixin needs use_vllm=True: without it TRL has no log-probs of a sampler"
             )
         output = super()._generate_and_score_completions(inputs)
-        mask = output["completion_mask"]
-        if "tool_mask" in output:
-            mask = mask * output["tool_mask"]
-        ratio, metrics = self._counterweight_ratio(
+        mask = _trl_receipts.mask_of(output)
+        ratio, result = self._counterweight_ratio(
             output["old_per_token_logps"], output["sampling_per_token_logps"], mask
         )
-        output[_RATIO] = ratio
+        output[_trl_receipts.RATIO] = ratio
+        if _service.reports_steps():
+            output.update(_trl_receipts.of_rows(result, mask))
+        metrics = result.metrics
         log = self._metrics["train" if self.model.training else "eval"]
         for name in _METRICS:
             if name in metrics:
@@ -84,22 +85,35 @@ class CorrectionMixin(_Trainer):
                 log[f"counterweight/{name}"].append(self.accelerator.gather(value).nanmean().item())
         return output
 
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Computes TRL's loss, and enters what it used into the step's report."""
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if self.model.training:
+            _service.set_step(self.state.global_step)
+            _service.enter(lambda books: _trl_receipts.enter(books, inputs))
+        return loss
+
     def _counterweight_ratio(
         self, old: torch.Tensor, sampling: torch.Tensor, mask: torch.Tensor, **options: Any
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        """Returns the ratio, [B, T] or [B, 1], and the answer's metrics."""
+    ) -> tuple[torch.Tensor, Result[torch.Tensor]]:
+        """Returns the ratio, [B, T] or [B, 1], and the answer."""
         method = self._counterweight
         if method is None:
             modes = {name: getattr(self, name) for name in _MODES}
-            return vllm_importance_sampling_ratio(old, sampling, mask, **modes)
+            return ratio_and_answer(old, sampling, mask, **modes, **options)
         result = _service.ask(
-            method, old_log_probs=old, rollout_log_probs=sampling, response_mask=mask, **options
+            method,
+            old_log_probs=old,
+            rollout_log_probs=sampling,
+            response_mask=mask,
+            once_per_batch=True,
+            **options,
         )
         assert result.keep_mask is not None  # a default output
         ratio = result.keep_mask.to(old.dtype)
         if result.weights is not None:
             ratio = ratio * result.weights.to(old.dtype)
-        return ratio.masked_fill(mask == 0, 1), result.metrics
+        return ratio.masked_fill(mask == 0, 1), result
 
 
 __getattr__ = _peers.getattr_deriving(

@@ -16,6 +16,7 @@ from counterweight_rl.local.plain_calls import Known, copy_arrays
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
+from counterweight_rl.step_report import REPORTS
 
 T = TypeVar("T")
 
@@ -174,6 +175,10 @@ class LocalConnection(LocalBase):
         """Publishes the rest. Idempotent."""
         if self._publisher is not None:
             self._publisher.close()
+
+    def open_reporter(self) -> Publisher | None:
+        """Returns what sends reports of steps, for the caller to close; None without a server."""
+        return None if self._publisher is None else self._publisher.another(REPORTS)
 
     def pool_of(self, num_bytes: int) -> None:
         """No shared memory: nothing is sent."""

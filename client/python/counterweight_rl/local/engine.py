@@ -39,7 +39,14 @@ class Publisher(Protocol):
 
     @property
     def dropped(self) -> int:
-        """Batches whose sums were given up."""
+        """Messages that were given up, and batches whose sums were."""
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether messages may go to several servers."""
+
+    def another(self, what: str) -> Publisher:
+        """Returns one to the same server for messages of another kind."""
 
     def put(self, message: bytes) -> None:
         """Takes the sums of one batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -23,7 +24,11 @@ _RETIRED_SECONDS = 600.0
 
 
 class Access:
-    """The metadata and the channels of one client. Thread-safe."""
+    """The metadata and the channels of one client. Thread-safe.
+
+    Attributes:
+        target: The server.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,7 @@ class Access:
         if not isinstance(allow_insecure_token, bool):
             kind = type(allow_insecure_token).__name__
             raise TypeError(f"allow_insecure_token must be a bool, not {kind}")
-        self._target = target
+        self.target = target
         self._tls = tls
         # The server keeps its queue fair between names.
         self._name = ("counterweight-client", uuid.uuid4().hex)
@@ -67,11 +72,20 @@ class Access:
         self._credentials: Watched[grpc.ChannelCredentials] | None = None
         if isinstance(tls, TlsConfig):
             self._credentials = Watched(tls.paths(), tls.credentials)
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
         self._channel: Any = None
         self._channel_credentials: Any = None
         self._retired: list[tuple[float, Any]] = []
+
+    def another(self) -> Access:
+        """Returns one with the same settings, and channels of its own."""
+        made = copy.copy(self)
+        made._begin()
+        return made
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the metadata of a call that begins now."""
@@ -94,7 +108,7 @@ class Access:
                     self._retired.append((now + _RETIRED_SECONDS, self._channel))
                 name = self._tls.server_name if isinstance(self._tls, TlsConfig) else None
                 self._channel = connect(
-                    library, self._target, credentials, name, direct=self._direct
+                    library, self.target, credentials, name, direct=self._direct
                 )
                 self._channel_credentials = credentials
             return self._channel

@@ -24,6 +24,7 @@ from counterweight_rl.local.placing import STOP
 from counterweight_rl.result import Result
 from counterweight_rl.shared_memory.pool import Pool
 from counterweight_rl.shared_memory.registry import UnusableError
+from counterweight_rl.step_report import REPORTS
 from counterweight_rl.transport import unary
 from counterweight_rl.transport.access import Access
 from counterweight_rl.transport.channel import SERVICE
@@ -31,6 +32,7 @@ from counterweight_rl.transport.fallback import Fallback, OnUnavailable
 from counterweight_rl.transport.heap import LARGE_BYTES, keep_freed_memory
 from counterweight_rl.transport.prepared_calls import PreparedCalls
 from counterweight_rl.transport.prepared_exchange import open_exchange
+from counterweight_rl.transport.publisher import Publisher
 from counterweight_rl.transport.retry import Attempts, Retry, RetryPolicy
 from counterweight_rl.transport.router import Capabilities, Router, Transport
 from counterweight_rl.transport.stream_sync import correct_by_stream
@@ -103,6 +105,11 @@ class Connection:
     def publish_dropped(self) -> int:
         """None: a server publishes what it corrects."""
         return 0
+
+    def open_reporter(self) -> Publisher:
+        """Returns what sends reports of steps from a thread of its own; the caller closes it."""
+        access = self._access
+        return Publisher(access.target.text, access.another, REPORTS)
 
     @property
     def fallbacks(self) -> dict[str, int]:

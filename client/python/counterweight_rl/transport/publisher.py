@@ -96,13 +96,21 @@ class Publisher(OneProcess):
     for the end of an attempt.
     """
 
-    def __init__(self, target: str, make_access: Callable[[], Access]) -> None:
+    def __init__(
+        self, target: str, make_access: Callable[[], Access], what: str = "sums of batches"
+    ) -> None:
         """Checks the access; sends nothing and starts no thread yet.
+
+        Args:
+            target: The server, for messages.
+            make_access: Called once, and in forked children.
+            what: A name in the plural of what it sends, for messages.
 
         Raises:
             ValueError: As ``Access``.
         """
         self._target = target
+        self._what = what
         self._make_access = make_access
         self._access = make_access()
         self._is_lost = False
@@ -119,6 +127,10 @@ class Publisher(OneProcess):
         self._is_away = False
         self._has_given_up = False
         self._warned: set[StatusCode] = set()
+
+    def another(self, what: str) -> Publisher:
+        """Returns one to the same server for messages of another kind."""
+        return Publisher(self._target, self._make_access, what)
 
     def pause(self, seconds: float) -> bool:
         """Keeps attempts from beginning until ``resume``; False if one lasts longer than that."""
@@ -138,8 +150,13 @@ class Publisher(OneProcess):
 
     @property
     def dropped(self) -> int:
-        """Batches with dropped sums."""
+        """Messages that were dropped, and batches whose sums were."""
         return self._dropped
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether messages may go to several servers."""
+        return self._access.target.takes_turns
 
     def report(self, message: Mapping[str, Any]) -> None:
         """Sends a ReportStepRequest later, as ``put`` does."""
@@ -258,27 +275,28 @@ class Publisher(OneProcess):
         if failure is None:
             if self._is_away:
                 self._is_away = False
-                _log.warning("sums are published to %s again", self._target)
+                _log.warning("%s are sent to %s again", self._what, self._target)
         elif waits and not self._is_away:
             self._is_away = True
             _log.warning(
-                "sums cannot be published to %s now; those of the last %d batches wait, others "
-                "are dropped: %s",
+                "%s cannot be sent to %s now; the last %d wait, others are dropped: %s",
+                self._what,
                 self._target,
                 QUEUE,
                 failure,
             )
         elif not waits and self._end is None and failure.code not in self._warned:
             self._warned.add(failure.code)
-            _log.warning("%s refuses sums, which are dropped: %s", self._target, failure)
+            _log.warning("%s refuses %s, which are dropped: %s", self._target, self._what, failure)
 
     def _tell_of_loss(self) -> None:
         if self._warned:
             return
         self._warned.add(StatusCode.FAILED_PRECONDITION)
         _log.warning(
-            "sums are not published to %s: this process was forked after its parent had begun to "
-            "publish, which gRPC does not survive; make the client after the fork",
+            "%s are not sent to %s: this process was forked after its parent had begun to send, "
+            "which gRPC does not survive; make the client after the fork",
+            self._what,
             self._target,
         )
 
