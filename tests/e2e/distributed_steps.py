@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import counterweight_rl as cw
@@ -114,7 +115,8 @@ def rank(world: int, me: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def on_ranks(world: int) -> list[dict[str, Any]]:
+def on_ranks(world: int, rank: Callable[[int, int, str], None] = rank) -> list[dict[str, Any]]:
+    """Calls ``rank`` in that many processes, and returns what each wrote into its file."""
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for me in range(world):

@@ -44,10 +44,11 @@ def correct(client: Client, chosen: Any, method: Method, call: Mapping[str, Any]
     if client.publishes:
         labels["number"] = next(_numbers)
     step = Step(client, method, group=_group(chosen), **labels)
-    result = step.add(**arguments)
+    has_tokens = bool((arguments["response_mask"] != 0).any())
+    result = step.add(**arguments) if has_tokens else _without_tokens(client, method, arguments)
     totals = step.reduce()
     counts = step.counts
-    if counts is not None and counts.weight_mean is not None:
+    if has_tokens and counts is not None and counts.weight_mean is not None:
         result = step.finish(**arguments)
     return dataclasses.replace(
         result,
@@ -57,6 +58,23 @@ def correct(client: Client, chosen: Any, method: Method, call: Mapping[str, Any]
         warnings=totals.warnings,
         staleness=totals.staleness,
     )
+
+
+def _without_tokens(client: Client, method: Method, arguments: Mapping[str, Any]) -> Result[Any]:
+    """Returns the answer of a rank that has no token; systems refuse such a batch."""
+    mask = arguments["response_mask"]
+    trial = {
+        name: value.new_zeros((1, 1)) if getattr(value, "shape", None) == mask.shape else value
+        for name, value in arguments.items()
+    }
+    trial["response_mask"] = mask.new_ones((1, 1))
+    result: Result[Any] = client.correct(method=method, metrics=False, **trial)
+    none = {
+        name: tensor.new_zeros(mask.shape)
+        for name in ("weights", "keep_mask")
+        if (tensor := getattr(result, name)) is not None
+    }
+    return dataclasses.replace(result, **none)
 
 
 def _group(chosen: Any) -> Any:

@@ -16,8 +16,10 @@ these modules (``agg_loss``, ``kl_penalty``, ...) are verl's own, imported on fi
   ``Dialect`` that has the ``rollout_is``.
 * A token of weight 0 counts as not clipped in ``actor/pg_clipfrac``.
 * Batch normalization in bypass mode averages over this call's batch.
-* With the setting ``over_ranks`` the corrections, which verl's driver makes of a whole batch, take
-  the batches of all ranks as one; the losses refuse it.
+* With the setting ``over_ranks`` the corrections take the batches of all ranks as one, for trainers
+  in which every rank corrects; verl's driver has the whole batch, and the losses refuse it.
+* Steps are reported (``use``) for these losses: bypass mode's correction, or ``rollout_is_weights``
+  as they reach the loss. The driver, which applies no weight, reports none.
 * Fields of the configuration that are newer than this package are omitted while they are None.
 """
 

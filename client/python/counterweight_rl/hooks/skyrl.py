@@ -5,7 +5,9 @@
 Importing it registers, in SkyRL's PolicyLossRegistry, ``counterweight_regular``, ``_dual_clip``,
 ``_gspo``, ``_sapo``, ``_cispo``, ``_rollout_is``, ``_dppo`` and ``_importance_sampling``: SkyRL's
 losses with its ``off_policy_correction``, computed by the service. SkyRL brings them to its
-workers. Not there: clip_cov and kl_cov, which depend on the size of the advantages.
+workers. Not there: clip_cov and kl_cov, which depend on the size of the advantages. SkyRL's special
+cases by a loss's name do not apply: no old log-probs for ``rollout_is`` and ``dppo``, and the check
+of the fully asynchronous trainer.
 """
 
 from __future__ import annotations

@@ -9,7 +9,12 @@ or ``COUNTERWEIGHT_METHOD``, and TRL's loss takes the product of weights and kee
 ``importance_sampling_ratio``. Masked slots have 1, not 0, because the VESPO loss sums its
 logarithms without the mask. Without a method it is the ratio of the GRPOConfig's own fields.
 
-No call is made in the training steps; ``counterweight_rl.compat.trl`` computes the loss too.
+Rejected tokens stay in TRL's divisor, and ``sampling/importance_sampling_ratio/*`` describe TRL's
+own ratio. No call is made in the training steps; ``counterweight_rl.compat.trl`` computes the loss
+too.
+
+With a run (``COUNTERWEIGHT_RUN``) receipts of the weights travel with the rows, so that the report
+of a step shows whether TRL's loss used them.
 """
 
 from __future__ import annotations
