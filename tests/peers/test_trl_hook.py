@@ -5,6 +5,7 @@ The model, the batches and the sampler instead of vLLM are those of ``test_trl_t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import counterweight_rl as cw
@@ -17,7 +18,9 @@ if tuple(map(int, trl.__version__.split(".")[:2])) < (1, 10):
 
 from counterweight_rl import compat
 from counterweight_rl.hooks.trl import CorrectionMixin, GRPOTrainer
-from test_trl_trainer import TIGHT, TOKEN_MASK, TOKEN_TRUNCATE, Run, assert_alike
+from counterweight_rl.transport import publisher
+from server_process import ServerProcess
+from test_trl_trainer import STEPS, TIGHT, TOKEN_MASK, TOKEN_TRUNCATE, Run, assert_alike
 
 pytestmark = pytest.mark.compares("hooks.trl.CorrectionMixin")
 
@@ -91,6 +94,29 @@ def test_drift_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kl", "k3", "kept_token_fraction", "weight_mean"):
         assert f"counterweight/{name}" in run.logs[0]
     assert run.logs[0]["counterweight/k3"] > 0
+
+
+@pytest.mark.parametrize("method", ["", "geo_rs_token_tis"])
+def test_steps_are_reported_with_what_trls_loss_used(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNTERWEIGHT_METHOD", method)
+    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 60.0)  # for a busy machine
+    server, before = ServerProcess(), compat.client()
+    compat.use(target=server.address, run="trl")
+    try:
+        Run(GRPOTrainer, {**TOKEN_TRUNCATE, **TIGHT})
+        compat.use(before)  # sends the last report
+        states = re.findall(r'step_receipts_total{run="trl",state="(\w+)"} (\d+)', server.scrape())
+        assert {state: int(n) for state, n in states if n != "0"} == {"used": STEPS}
+        trained, corrected = (
+            server.metric(f'counterweight_step_tokens_total{{entry="{entry}",run="trl"}}')
+            for entry in ("trained", "corrected")
+        )
+        assert trained == corrected > 0
+    finally:
+        compat.use(before)
+        server.stop()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def applied(
         found = _on_host(_as_numpy(weights), _as_numpy(mask), rows)
     if response_mask is None:
         return found
-    responses = int((response_mask != 0).sum())
+    responses = count_tokens(response_mask)
     return Receipt(
         found.fingerprint,
         found.tokens,
@@ -73,6 +73,14 @@ def applied(
         responses - found.tokens,
         found.weight_excess,
     )
+
+
+def count_tokens(mask: Any) -> int:
+    """Returns how many elements of a numpy array or torch tensor are not 0."""
+    if is_torch(mask) and mask.device.type != "cpu":
+        return int(mask.count_nonzero())
+    # torch would wake its threads for it.
+    return int(np.count_nonzero(_as_numpy(mask)))
 
 
 def _check(name: str, array: Any, mask: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from counterweight_rl.applied_receipt import applied
+from counterweight_rl.applied_receipt import applied, count_tokens
 from counterweight_rl.arrays.nested import flatten, is_nested
 from counterweight_rl.receipt import Receipt, add
 from counterweight_rl.result import Result
@@ -47,7 +47,7 @@ class Books:
         if response_mask is not None:
             if is_nested(response_mask):
                 response_mask, _ = flatten("response_mask", response_mask)
-            self.tokens += int((response_mask != 0).sum())
+            self.tokens += count_tokens(response_mask)
         if reason is not None:
             self.skipped[reason] += 1
         self.num_batches += 1
