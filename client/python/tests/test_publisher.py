@@ -221,7 +221,7 @@ def test_an_attempt_has_a_deadline(
     sender = opened()
     sender.put(message(0))
     wait_until(lambda: len(seconds) == 1)
-    assert seconds[0] <= publisher.ATTEMPT_SECONDS
+    assert seconds[0] < publisher.ATTEMPT_SECONDS + 0.1  # gRPC rounds up
     # Else a busy machine ends the attempt at the gate, and the next begins before the close.
     monkeypatch.setattr(publisher, "ATTEMPT_SECONDS", 600.0)
     server.publish = gate = Gate()
