@@ -29,8 +29,6 @@ from counterweight_rl.compat import openrlhf, skyrl, verl  # noqa: E402
 from counterweight_rl.hooks import slime, tinker  # noqa: E402
 from counterweight_rl.hooks.trl import CorrectionMixin  # noqa: E402
 
-pytestmark = pytest.mark.server_only
-
 # The last row has no token.
 NUMBERS = {
     n: np.nan_to_num(array[:6], nan=-1.0) for n, array in padded_batch(7, 40, seed=5).items()

@@ -20,7 +20,7 @@ from counterweight_rl.compat import openrlhf, verl  # noqa: E402
 from counterweight_rl.hooks import slime  # noqa: E402
 from over_ranks import BLOCKS, MODES, ROWS, answers  # noqa: E402
 
-pytestmark = [pytest.mark.server_only, pytest.mark.usefixtures("local_library")]
+pytestmark = pytest.mark.usefixtures("local_library")
 HERE = pathlib.Path(__file__).parent
 WORLDS = (1, 2, 3)
 
