@@ -25,8 +25,9 @@ from server_process import ServerProcess, wait_until
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
+import counterweight_rl.compat.slime  # noqa: E402
 from counterweight_rl.compat import openrlhf, skyrl, verl  # noqa: E402
-from counterweight_rl.hooks import slime, tinker  # noqa: E402
+from counterweight_rl.hooks import miles, nemo_rl, slime, tinker  # noqa: E402
 from counterweight_rl.hooks.trl import CorrectionMixin  # noqa: E402
 
 # The last row has no token.
@@ -131,18 +132,109 @@ def of_openrlhf(model: Model, rows: slice) -> Any:
     return value
 
 
-def of_slime(model: Model, rows: slice) -> Any:
+def samples(model: Model, rows: slice) -> dict[str, list[Any]]:
+    """The tokens of each row, as slime and miles have them."""
     lengths = MASK[rows].sum(1).int().tolist()
-    flat = {n: [row[:k] for row, k in zip(t[rows], lengths, strict=True)] for n, t in BATCH.items()}
-    pg_loss = torch.cat([row[:k] for row, k in zip(model.log_probs(rows), lengths, strict=True)])
-    loss, masks, _ = slime.correct(
-        SimpleNamespace(tis_clip=1.02, tis_clip_low=0.0),
-        pg_loss=pg_loss,
-        train_log_probs=flat["old_log_probs"],
-        rollout_log_probs=flat["rollout_log_probs"],
-        loss_masks=flat["response_mask"],
+    tensors = {**BATCH, "pg_loss": model.log_probs()}
+    return {
+        n: [row[:k] for row, k in zip(t[rows], lengths, strict=True)] for n, t in tensors.items()
+    }
+
+
+def weighed_by(function: Callable[..., Any], **args: Any) -> Callable[[Model, slice], Any]:
+    """A loss of slime that a function weighs."""
+
+    def loss(model: Model, rows: slice) -> Any:
+        flat = samples(model, rows)
+        weighted, masks, _ = function(
+            SimpleNamespace(**{"tis_clip": 1.02, "tis_clip_low": 0.0, **args}),
+            pg_loss=torch.cat(flat["pg_loss"]),
+            train_log_probs=flat["old_log_probs"],
+            rollout_log_probs=flat["rollout_log_probs"],
+            loss_masks=flat["response_mask"],
+            total_lengths=[],
+            response_lengths=[],
+        )
+        return (weighted * torch.cat(masks)).sum()
+
+    return loss
+
+
+of_slime = weighed_by(slime.correct)
+of_slime_itself = weighed_by(compat.slime.vanilla_tis_function)
+of_icepop = weighed_by(compat.slime.icepop_function)
+of_mis = weighed_by(
+    compat.slime.compute_mis_weights_with_cp,
+    use_tis=True,
+    tis_mode="truncate",
+    tis_level="token",
+    tis_upper_bound=1.02,
+    use_rs=False,
+)
+
+
+def of_miles(model: Model, rows: slice) -> Any:
+    """A loss of miles with a method that weighs its advantages."""
+    flat = samples(model, rows)
+    names = {"pg_loss": "current_log_probs"}
+    tensors = {
+        names.get(n, n): torch.cat(of_rows)
+        for n, of_rows in flat.items()
+        if n != "current_log_probs"
+    }
+    args = SimpleNamespace(
+        counterweight_method={"preset": "token_tis", "upper": 1.02},
+        advantage_estimator="grpo",
+        calculate_per_token_loss=False,
+        eps_clip=0.2,
+        eps_clip_high=0.2,
+        use_tis=True,
+        use_kl_loss=False,
+        tis_clip=2.0,
     )
-    return (loss * torch.cat(masks)).sum()
+    lengths = [len(row) for row in flat["pg_loss"]]
+    batch = {"loss_masks": flat["response_mask"], "rollout_mask_sums": lengths}
+    loss, _, _ = miles._policy_loss(args, batch, {**tensors, "sequence_lengths": lengths})
+    return loss
+
+
+class NemoLoss:
+    """The members of NeMo-RL's loss that the hook reads."""
+
+    loss_type = SimpleNamespace(value="token_level")
+    metric_normalizations: Any = None
+    disable_ppo_ratio = force_on_policy_ratio = use_cispo = False
+    sequence_level_importance_ratios = False
+    ratio_clip_min = ratio_clip_max = 0.2
+    ratio_clip_c = None
+    use_importance_sampling_correction = True
+    truncated_importance_sampling_type = "tis"
+    truncated_importance_sampling_ratio = 1.02
+    truncated_importance_sampling_ratio_min = None
+
+    def __call__(self, next_token_logprobs: Any, data: Any, **_: Any) -> Any:
+        return (next_token_logprobs * data["advantages"][:, 1:]).sum(), {}
+
+
+def of_nemo_weighed(model: Model, rows: slice) -> Any:
+    return of_nemo(model, rows, {"preset": "token_tis", "upper": 1.02})
+
+
+def of_nemo(model: Model, rows: slice, method: Any = None) -> Any:
+    data = {
+        "advantages": BATCH["advantages"],
+        "generation_logprobs": BATCH["rollout_log_probs"],
+        "prev_logprobs": BATCH["old_log_probs"],
+        "token_mask": MASK.float(),
+        "sample_mask": torch.ones(6),
+    }
+    loss_fn = nemo_rl.PolicyLoss(NemoLoss(), method)
+    data = {
+        n: torch.nn.functional.pad(t[rows], (1, 0)) if t.ndim == 2 else t[rows]
+        for n, t in data.items()
+    }
+    loss, _ = loss_fn(model.log_probs(rows), data, None, None)
+    return loss
 
 
 def of_skyrl(model: Model, rows: slice) -> Any:
@@ -156,7 +248,10 @@ def of_skyrl(model: Model, rows: slice) -> Any:
     return (loss * mask).sum()
 
 
-LOSSES = [bypass, given, of_openrlhf, of_slime, of_skyrl]
+LOSSES = [
+    *(bypass, given, of_openrlhf, of_skyrl, of_miles, of_nemo, of_nemo_weighed),
+    *(of_slime, of_slime_itself, of_icepop, of_mis),
+]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

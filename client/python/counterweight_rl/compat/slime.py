@@ -104,18 +104,32 @@ def compute_mis_weights(
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
+    log_probs = {"train_log_probs": train_log_probs, "rollout_log_probs": rollout_log_probs}
+    weights, masks, metrics, _ = _mis(args, loss_masks=loss_masks, **log_probs)
+    return weights, masks, metrics
+
+
+def _mis(
+    args: Any,
+    *,
+    train_log_probs: Sequence[torch.Tensor],
+    rollout_log_probs: Sequence[torch.Tensor],
+    loss_masks: list[torch.Tensor],
+) -> tuple[list[torch.Tensor] | None, list[torch.Tensor], dict[str, list[torch.Tensor]], Any]:
+    """Returns the answer of ``compute_mis_weights``, and the service's."""
     old, rollout = torch.cat(list(train_log_probs)), torch.cat(list(rollout_log_probs))
     mask = torch.cat(list(loss_masks)).to(old.device)
     lengths = [one.numel() for one in loss_masks]
     ratio = torch.where(mask.bool(), (old - rollout).detach(), 0.0)
     metrics = {"kl": -ratio, "k3_kl": ratio.expm1() - ratio}
-    weights, masks = None, loss_masks
+    weights, masks, result = None, loss_masks, None
     if args.use_tis:
         result = _ask(mis_block(args), old, rollout, mask, lengths)
         metrics["is_ratio_mean_final"] = result.weights
         weights = list(result.weights.split(lengths))
         masks = list(result.keep_mask.float().split(lengths))
-    return weights, masks, {name: list(one.split(lengths)) for name, one in metrics.items()}
+    rows = {name: list(one.split(lengths)) for name, one in metrics.items()}
+    return weights, masks, rows, result
 
 
 def compute_mis_weights_with_cp(
@@ -149,14 +163,13 @@ def compute_mis_weights_with_cp(
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
     _check_whole(pg_loss, loss_masks)
-    weights, masks, metrics = compute_mis_weights(
-        args,
-        train_log_probs=train_log_probs,
-        rollout_log_probs=rollout_log_probs,
-        loss_masks=loss_masks,
-    )
+    log_probs = {"train_log_probs": train_log_probs, "rollout_log_probs": rollout_log_probs}
+    weights, masks, metrics, result = _mis(args, loss_masks=loss_masks, **log_probs)
     if weights is not None:
-        pg_loss = pg_loss * torch.cat(weights)
+        used = torch.cat(weights)
+        mask, lengths = torch.cat(loss_masks).to(used.device), list(map(len, masks))
+        _service.weighed(result, mask, used, torch.cat(masks), lengths)
+        pg_loss = pg_loss * used
     return pg_loss, masks, {f"mis_{name}": torch.cat(rows) for name, rows in metrics.items()}
 
 
@@ -193,7 +206,9 @@ def _bounded(
     old, rollout = torch.cat(list(train_log_probs)), torch.cat(list(rollout_log_probs))
     mask = torch.cat(list(loss_masks)).to(old.device)
     block = tis_block(args, function)
-    result = _ask(block, old, rollout, mask, [one.numel() for one in loss_masks])
+    lengths = [one.numel() for one in loss_masks]
+    result = _ask(block, old, rollout, mask, lengths)
+    _service.weighed(result, mask, result.weights, mask, lengths)
     ratio = torch.where(mask.bool(), (old - rollout).detach(), 0.0).exp()
     outside = (ratio < block.get("tis_clip_low", 0.0)) | (ratio > block["tis_clip"])
     metrics = {

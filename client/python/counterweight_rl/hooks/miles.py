@@ -214,12 +214,13 @@ def _policy_loss(
         samples = sum(int(one.any()) for one in masks)
         factor = 1 if args.calculate_per_token_loss else samples
         return attach(current, result) * factor, result.keep_mask, {}
-    block, kept = _block(args), None
+    block, kept, given = _block(args), None, None
     if method is not None:
         method = with_loss(method, WEIGHED, LossAggregation.TOKEN_SUM)
-        weighed = _service.ask(method, **tensors)
+        weighed = _service.ask(method, **{**tensors, "current_log_probs": current.detach()})
         kept = weighed.keep_mask
         weights = kept if weighed.weights is None else kept * weighed.weights
+        given = None if weighed.weights is None else weights
         # The trainer's losses are proportional to the advantages' size.
         advantages = (tensors["advantages"] * weights).masked_fill(kept == 0, 0.0)
         tensors = {**tensors, "advantages": advantages}
@@ -234,6 +235,7 @@ def _policy_loss(
         Dialect("miles", block),
         ref_log_probs=_joined(batch, "ref_log_probs") if args.use_kl_loss else None,
         own_warning="Metrics of miles",
+        given_weights=given,
         **tensors,
     )
     # The dialect divides by all tokens or, as the block says, by 1; the trainer does so later.

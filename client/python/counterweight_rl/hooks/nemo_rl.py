@@ -131,6 +131,8 @@ class PolicyLoss:
             weights = result.keep_mask.to(advantages.dtype)
             if result.weights is not None:
                 weights = weights * result.weights
+            if next_token_logprobs.requires_grad:
+                _service.weighed(result, mask, weights, mask)
             others = copy.copy(self._loss_fn)
             others.use_importance_sampling_correction = False
         weighed = (advantages * weights).masked_fill(weights == 0, 0.0)
