@@ -13,7 +13,7 @@ DoctorSeries::DoctorSeries(DriftMetrics* metrics, const prometheus::Labels& run)
 
 bool DoctorSeries::IsDue() const {
   return num_examined_ < kFirst || !last_faults_.empty() ||
-         batches_ - last_examined_ >= kEvery;
+         batches_ + 1 - last_examined_ >= kEvery;
 }
 
 void DoctorSeries::CountBatch(TimedGauge::Time now) {

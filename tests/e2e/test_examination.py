@@ -49,7 +49,7 @@ def run_on_page(server: ServerProcess, run: str) -> dict[str, Any]:
 
 
 def test_a_healthy_run_is_examined_seldom(client: cw.Client, server: ServerProcess) -> None:
-    for _ in range(68):
+    for _ in range(67):
         client.correct(method="token_tis", run="healthy", **HEALTHY)
     assert doctor_of(server, "healthy") == (4, {})
     assert "faults" not in run_on_page(server, "healthy")
