@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_memory import Sharing
 from fake_server import FakeServer, Held, failing, in_turn, retry_info
-from sample import ALL, BATCH, MASK, answer, correct
+from sample import ALL, BATCH, MASK, OLD, answer, correct
 from test_fallback import AWAY, FULL, QUICK, FakeLibrary, library
 
 import counterweight_rl as cw
@@ -22,6 +22,15 @@ from counterweight_rl.status import StatusCode
 __all__ = ["library"]
 
 CHOICES = pytest.mark.parametrize("choice", ["local", "identity"])
+LOSS = cw.CorrectionConfig(
+    policy_loss=cw.PolicyLoss(
+        surrogate=cw.Surrogate.PPO_CLIP,
+        aggregation=cw.LossAggregation.TOKEN_MEAN,
+        denominator=cw.LossDenominator.ORIGINAL,
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+)
 pytestmark = pytest.mark.usefixtures("library")
 
 
@@ -287,6 +296,24 @@ def test_identity_has_what_is_asked_for_and_corrects_nothing(server: FakeServer)
         written = correct(client, out=out)
         assert written.weights is out["weights"]
         np.testing.assert_array_equal(out["weights"], MASK)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outputs": ("loss",), "method": "ppo_clip"},
+        {"outputs": ("gradient",), "method": "ppo_clip"},
+        {"outputs": ("weights", "gradient"), "method": "token_tis_ppo_clip"},
+        {"method": LOSS},
+    ],
+)
+def test_identity_never_stands_for_a_loss(server: FakeServer, changes: dict[str, Any]) -> None:
+    server.handler = AWAY
+    of_loss = {"current_log_probs": BATCH["old_log_probs"], "advantages": np.ones_like(OLD)}
+    with opened(server, "identity", retry=False) as client:
+        with pytest.raises(cw.UnavailableError):
+            correct(client, **of_loss, **changes)
+        assert client.fallbacks == {"identity": 0}
 
 
 def test_counts_are_the_clients_own(server: FakeServer) -> None:
