@@ -32,6 +32,7 @@ client::Options ReadOptions(const json& about) {
   options.chunk_bytes = about.value("chunk_bytes", options.chunk_bytes);
   options.token = about.value("token", "");
   options.token_file = about.value("token_file", "");
+  options.allow_insecure_token = about.value("allow_insecure_token", false);
   if (about.contains("tls")) {
     const json& tls = about["tls"];
     options.tls = client::TlsFiles{

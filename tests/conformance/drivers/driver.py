@@ -43,7 +43,10 @@ class Warnings(logging.Handler):
 def client_arguments(about: dict[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         name: about[name]
-        for name in ("timeout", "transport", "chunk_bytes", "token", "token_file")
+        for name in (
+            *("timeout", "transport", "chunk_bytes"),
+            *("token", "token_file", "allow_insecure_token"),
+        )
         if name in about
     }
     if "tls" in about:

@@ -103,6 +103,7 @@ MemorySocket::Packet MemorySocket::Answer(const Packet& packet,
   if (packet.kind == kRegister) {
     const uint64_t number = registered_++;
     entry["access"] = packet.access;
+    entry["number"] = registered_by_access_[packet.access]++;
     entry["seals"] = fcntl(descriptor, F_GET_SEALS);
     struct stat file {};
     fstat(descriptor, &file);

@@ -32,7 +32,8 @@ class MemorySocket {
   // Forgets all regions, like a server that restarts; `disconnect` also ends
   // the connections.
   void Forget(bool disconnect);
-  // One entry for each packet: operation, access, bytes, seals, the answer.
+  // One entry for each packet: operation, access, bytes, seals, the answer; of
+  // a registration, how many with this access preceded it.
   json packets() const;
 
  private:
@@ -57,6 +58,7 @@ class MemorySocket {
   std::vector<int> connections_;
   json packets_ = json::array();
   uint64_t registered_ = 0;
+  std::map<uint32_t, uint64_t> registered_by_access_;
   std::vector<std::jthread> threads_;
   std::jthread acceptor_;
 };
