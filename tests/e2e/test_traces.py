@@ -209,6 +209,8 @@ def test_without_an_endpoint_nothing_is_sent_but_the_trace_is_logged(
     assert SAMPLED in [(each.key, each.value) for each in error.trailing_metadata()]
     assert "traceparent" not in dict(call(server).trailing_metadata())
     first, second = server.events("request", 2)
+    invalid = ("traceparent", "no traceparent")
+    assert "traceparent" not in dict(call(server, invalid).trailing_metadata())
     assert first["trace_id"] == TRACE_ID
     assert "trace_id" not in second
     assert EXPORTED not in server.scrape()

@@ -33,10 +33,14 @@ TEST(Drain, NewWorkIsRefusedAndOldWorkIsFinished) {
   running.backend().WaitForCalls(1);
   running.server().RefuseNewWork();
 
-  const grpc::Status refused = running.Correct(SmallRequest());
+  grpc::ClientContext context;
+  v1::CorrectResponse response;
+  const grpc::Status refused =
+      running.Correct(SmallRequest(), &response, &context);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_GE(DetailOf<google::rpc::RetryInfo>(refused).retry_delay().seconds(),
+  EXPECT_EQ(DetailOf<google::rpc::RetryInfo>(refused).retry_delay().seconds(),
             1);
+  EXPECT_EQ(PushbackOf(context), "1000");
   EXPECT_FALSE(running.server().WaitUntilIdle(std::chrono::nanoseconds(0)));
   EXPECT_EQ(running.server().requests_in_flight(), 1);
 

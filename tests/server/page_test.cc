@@ -90,11 +90,31 @@ TEST_F(PageTest, ABatchWithoutTokensIsNoPoint) {
   EXPECT_EQ(Data("r")["runs"].size(), 1U);
 }
 
+TEST_F(PageTest, HasTheFaultsOfTheLastExaminedBatch) {
+  Publish("r", Batch(0.5));
+  EXPECT_FALSE(Data("r")["runs"][0].contains("faults"));
+  series_.CountExamined("r", "a",
+                        {.faults = {{"rare", "warning"}, {"wrong", "error"}}});
+  EXPECT_EQ(Data("r")["runs"][0]["faults"], (json{"wrong", "rare"}));
+}
+
 TEST_F(PageTest, HasTheCausesOfTheLastExaminedBatch) {
   Publish("r", Batch(0.5));
   EXPECT_FALSE(Data("r")["runs"][0].contains("why"));
   series_.CountExamined("r", "a", {.why = "k3 0.1 = ..."});
   EXPECT_EQ(Data("r")["runs"][0]["why"], "k3 0.1 = ...");
+}
+
+// It corrects elsewhere, and has no batch here.
+TEST_F(PageTest, EachRunThatReportsItsStepsIsThere) {
+  for (const char* run : {"a", "b"}) {
+    StepReport report;
+    report.run = run;
+    series_.Report(report, "a");
+  }
+  EXPECT_EQ(Data("a")["run"]["name"], "a");
+  EXPECT_EQ(Data("b")["run"]["name"], "b");
+  EXPECT_FALSE(Data("c").contains("run"));
 }
 
 TEST_F(PageTest, RunsThatLeftPrometheusLeaveThePage) {

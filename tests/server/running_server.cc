@@ -157,4 +157,11 @@ v1::CorrectRequest SmallRequest(const std::string& request_id,
   return request;
 }
 
+std::string PushbackOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (found == trailers.end()) return "";
+  return {found->second.data(), found->second.size()};
+}
+
 }  // namespace counterweight::server

@@ -86,6 +86,10 @@ T DetailOf(const grpc::Status& status) {
   return detail;
 }
 
+// Returns the delay that gRPC's own retry policies read from an error's
+// trailers, in milliseconds; empty if there is none.
+std::string PushbackOf(const grpc::ClientContext& context);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_TESTS_SERVER_RUNNING_SERVER_H_
