@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from typing import Any
@@ -32,7 +33,9 @@ class Proxy:
     def take(self, port: str) -> list[dict[str, Any]]:
         """Returns, once, what was requested from and sent to a port: ``connect`` and ``sent``."""
         with self._lock:
-            taken = [entry for entry in self._seen if entry["connect"].endswith(f":{port}")]
+            # gRPC requests all addresses of a list at once, with a port of its own.
+            named = re.compile(rf":{port}\b")
+            taken = [entry for entry in self._seen if named.search(entry["connect"])]
             self._seen = [entry for entry in self._seen if entry not in taken]
             return [dict(entry) for entry in taken]
 
