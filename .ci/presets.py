@@ -6,8 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-WIDTH = 100  # of ruff's formatter
-HEAD = '''"""The presets of this release, with the names of their parameters.
+HEAD = '''"""The presets of this release: the names of their parameters, and which have a policy loss.
 
 Made by `make docs` from kernels/METHODS.md. Edits here are lost.
 """
@@ -20,19 +19,18 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 
 def main() -> None:
     print(HEAD, end="")
-    sections = re.split(r"(?m)^### ", Path(sys.argv[1]).read_text())[1:]
-    for section in sections:
+    page = Path(sys.argv[1]).read_text()
+    for section in re.split(r"(?m)^### ", page)[1:]:
         name, _, text = section.partition("\n")
         table = re.search(r"(?m)^\| parameter .*\n\|-.*\n((?:\| .*\n)*)", text)
         names = re.findall(r"(?m)^\| `(\w+)` ", table[1]) if table else []
         listed = ", ".join(f'"{one}"' for one in names) + ("," if len(names) == 1 else "")
         line = f'    "{name}": ({listed}),'
-        if len(line) > WIDTH:
-            line = "\n".join(
-                [f'    "{name}": (', *(f'        "{one}",' for one in names), "    ),"]
-            )
-        print(line)
-    print("}")
+        lines = [f'    "{name}": (', *(f'        "{one}",' for one in names), "    ),"]
+        print(line if len(line) <= 100 else "\n".join(lines))  # as ruff's formatter
+    losses = page.partition("\n## Losses\n")[2].partition("\n## ")[0]
+    named = [f'        "{one}",' for one in re.findall(r"(?m)^### (\w+)$", losses)]
+    print("}\nWITH_LOSS = frozenset(\n    (", *named, "    )\n)", sep="\n")
 
 
 main()

@@ -1,4 +1,4 @@
-"""The presets of this release, with the names of their parameters.
+"""The presets of this release: the names of their parameters, and which have a policy loss.
 
 Made by `make docs` from kernels/METHODS.md. Edits here are lost.
 """
@@ -80,3 +80,32 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "none": (),
     "bypass_ppo_clip": (),
 }
+WITH_LOSS = frozenset(
+    (
+        "ppo_clip",
+        "ppo_two_sided",
+        "dapo",
+        "grpo",
+        "clip_cov",
+        "kl_cov",
+        "gspo",
+        "gspo_token",
+        "luspo",
+        "geo_mean",
+        "vespo",
+        "cispo",
+        "rollout_is",
+        "sapo",
+        "dppo_tv",
+        "dppo_kl",
+        "dro",
+        "reinforce",
+        "gpg",
+        "importance_sampling",
+        "cross_entropy",
+        "token_tis_ppo_clip",
+        "geo_rs_token_tis_ppo_clip",
+        "bypass_token_tis_reinforce",
+        "bypass_seq_tis_reinforce",
+    )
+)

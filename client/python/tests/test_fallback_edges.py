@@ -305,6 +305,9 @@ def test_identity_has_what_is_asked_for_and_corrects_nothing(server: FakeServer)
         {"outputs": ("gradient",), "method": "ppo_clip"},
         {"outputs": ("weights", "gradient"), "method": "token_tis_ppo_clip"},
         {"method": LOSS},
+        {"method": "ppo_clip"},
+        {"method": cw.Preset("token_tis_ppo_clip", upper=3.0)},
+        {"method": cw.Dialect("verl", {"rollout_is": "token"})},
     ],
 )
 def test_identity_never_stands_for_a_loss(server: FakeServer, changes: dict[str, Any]) -> None:
@@ -314,6 +317,16 @@ def test_identity_never_stands_for_a_loss(server: FakeServer, changes: dict[str,
         with pytest.raises(cw.UnavailableError):
             correct(client, **of_loss, **changes)
         assert client.fallbacks == {"identity": 0}
+
+
+@pytest.mark.parametrize("method", ["opsm", "token_tis", cw.CorrectionConfig()])
+def test_identity_stands_for_a_method_without_a_loss(server: FakeServer, method: Any) -> None:
+    server.handler = AWAY
+    of_loss = {"current_log_probs": BATCH["old_log_probs"], "advantages": np.ones_like(OLD)}
+    with opened(server, "identity", retry=False) as client:
+        assert correct(client, **of_loss, method=method).backend == "identity"
+        only = correct(client, **of_loss, method="ppo_clip", outputs=("keep_mask",))
+        np.testing.assert_array_equal(only.keep_mask, MASK)
 
 
 def test_counts_are_the_clients_own(server: FakeServer) -> None:

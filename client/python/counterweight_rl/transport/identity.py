@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from counterweight_rl import presets
 from counterweight_rl.arrays.batch import role_name
 from counterweight_rl.arrays.encoding import MASK
 from counterweight_rl.arrays.output_array import OutputArray
@@ -18,17 +19,17 @@ BACKEND = "identity"
 _WARNING = "the server is away: nothing was corrected, nothing rejected and no metric computed"
 
 
+_OF_LOSS = {"current_log_probs", "advantages"}
+
+
 def identity(correction: Correction[Any]) -> Result[Any] | None:
     """Weight 1 for each token of the mask, the mask as it was sent, no rule and no metric.
 
     None if a loss is requested: without the method there is none, and 0 would be read as one.
     """
-    requested = correction.requested
-    (config,) = correction.head["method"].values()
-    has_loss = requested.compute_loss or "gradient" in requested.role_names
-    if has_loss or "policy_loss" in config:
+    requested, batch = correction.requested, correction.batch
+    if _may_have_loss(correction):
         return None
-    batch = correction.batch
     mask = next(
         np.frombuffer(tensor.data, np.uint8)
         for tensor in batch.tensors
@@ -69,3 +70,19 @@ def identity(correction: Correction[Any]) -> Result[Any] | None:
         backend=BACKEND,
         timing=Timing(0.0, 0.0, 0.0, 0.0),
     )
+
+
+def _may_have_loss(correction: Correction[Any]) -> bool:
+    """Whether the server would answer with a loss.
+
+    By default it computes the method's where a request has what it is made of. Of another system's
+    block only the server knows whether it has one.
+    """
+    requested = correction.requested
+    ((kind, config),) = correction.head["method"].items()
+    if requested.compute_loss or "gradient" in requested.role_names or "policy_loss" in config:
+        return True
+    given = {role_name(tensor.role) for tensor in correction.batch.tensors}
+    if requested.roles or not given >= _OF_LOSS:
+        return False
+    return kind == "dialect" or (kind == "preset" and config["name"] in presets.WITH_LOSS)
