@@ -26,6 +26,7 @@ from server_process import ServerProcess  # noqa: E402
 # Sequences, length, calls, transport.
 SHAPES: tuple[tuple[int, int, int, Transport], ...] = (
     (64, 512, 300, "unary"),
+    (256, 1024, 60, "unary"),
     (1024, 1024, 15, "stream"),
     (8192, 1024, 9, "stream"),
 )
@@ -124,6 +125,7 @@ def time_shape(
         times = in_turn(
             {
                 "correct": lambda: client.correct(**batch, method=method, outputs=OUTPUTS),
+                "token_tis": lambda: client.correct(**batch, method="token_tis", outputs=OUTPUTS),
                 "echo": lambda: echo.correct(**zeros, method=method, outputs=OUTPUTS),
             },
             calls,

@@ -22,7 +22,7 @@ TORCH_TARGET = 40.0
 # Targets as shares of an echo's time: 2 cores, 8 cores.
 ECHO_TARGETS = {2: 0.75, 8: 0.85}
 IN_PROCESS_TARGET = 8.0
-SMALL_BATCH_TARGET = 3.0
+SMALL_BATCH_TARGETS = (1.15, 1.3)  # of the first shapes
 SCALING_TARGET = 1.2
 # The rate of two threads against one's, from 64 x 512 on, and the time of that batch.
 THREADS_TARGET = 1.8
@@ -69,7 +69,14 @@ def scaling_table(results: Json) -> str:
 
 
 def wire_table(results: Json) -> str:
-    header = ["Correct over a Unix socket", "transport", "tokens", "p50 ms", "echo p50 ms"]
+    header = [
+        "Correct over a Unix socket",
+        "transport",
+        "tokens",
+        "p50 ms",
+        "token_tis p50 ms",
+        "echo p50 ms",
+    ]
     header += ["GB/s", "echo GB/s", "echo / Correct"]
     cells = [
         [
@@ -77,6 +84,7 @@ def wire_table(results: Json) -> str:
             row["transport"],
             f"{row['tokens']:,}",
             f"{1e3 * row['correct_p50_seconds']:.2f}",
+            f"{1e3 * row['token_tis_p50_seconds']:.2f}",
             f"{1e3 * row['echo_p50_seconds']:.2f}",
             f"{row['correct_GB_per_s']:.2f}",
             f"{row['echo_GB_per_s']:.2f}",
@@ -305,11 +313,10 @@ def thread_targets(results: Json) -> list[list[str]]:
 
 def wire_targets(results: Json) -> list[list[str]]:
     rows = results["wire"]["rows"]
-    small, large = rows[0], rows[-1]
+    large = rows[-1]
     cores = results["machine"]["cores"]
     share = ECHO_TARGETS[8 if cores >= 8 else 2]
     echo = large["echo_min_seconds"] / large["correct_min_seconds"]
-    p50 = small["correct_p50_seconds"] / small["echo_p50_seconds"]
     cells = [
         [
             f"remote call, {large['tokens']:,} tokens, echo / Correct on {cores} cores",
@@ -330,14 +337,16 @@ def wire_targets(results: Json) -> list[list[str]]:
                 verdict(ratio >= IN_PROCESS_TARGET) if eager else "-",
             ]
         )
-    cells.append(
-        [
-            f"{small['sequences']} x {small['length']}, p50 of Correct / p50 of echo",
-            f"<= {SMALL_BATCH_TARGET:.0f}",
-            f"{p50:.2f}",
-            verdict(p50 <= SMALL_BATCH_TARGET),
-        ]
-    )
+    for row, target in zip(rows, SMALL_BATCH_TARGETS, strict=False):
+        p50 = row["token_tis_p50_seconds"] / row["echo_p50_seconds"]
+        cells.append(
+            [
+                f"{row['sequences']} x {row['length']:,}, token_tis, p50 of Correct / p50 of echo",
+                f"<= {target}",
+                f"{p50:.2f}",
+                verdict(p50 <= target),
+            ]
+        )
     return cells
 
 
