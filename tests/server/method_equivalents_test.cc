@@ -233,6 +233,8 @@ TEST(MethodEquivalents, AreOnePerSystemAndTheOwnAmongThem) {
     }
     // A fork defines it; no current release of its system can express it.
     if (method.name == "reinforce_pro") continue;
+    // A method of our own has no other system.
+    if (method.origin == "counterweight") continue;
     EXPECT_TRUE(systems.contains(method.origin));
   }
 }
