@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/call/status.h"
+#include "server/engine/codec_declaration.h"
 #include "server/engine/codec_publication.h"
 #include "server/engine/correction_run.h"
 #include "server/engine/request_scan.h"
@@ -61,6 +62,11 @@ grpc::Status Correction::Decode(PayloadSource source,
   decoded_.emplace(std::move(decoded.value));
   record.method = decoded_->method.name;
   record.sequences = decoded_->layout.num_sequences;
+  if (record.run.empty()) return grpc::Status::OK;
+  if (const auto declared = report_.drift->Declared(record.run)) {
+    other_method_ = WarnOfOtherMethod(record.run, *declared, request_.method(),
+                                      ContextOf(request_, *decoded_));
+  }
   return grpc::Status::OK;
 }
 
@@ -105,6 +111,9 @@ grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   const auto start = std::chrono::steady_clock::now();
   const Violations violations = server::Encode(*decoded_, result, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
+  if (other_method_ && !other_method_->empty()) {
+    response_.add_warnings(*other_method_);
+  }
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
   response_.set_backend(compute_.backend.name);
@@ -125,6 +134,10 @@ void Correction::Publish(const kernels::CorrectResult& result) {
   const kernels::BatchSums& sums = result.sums;
   report_.metrics->tokens.Increment(static_cast<double>(sums.tokens));
   report_.metrics->sequences.Increment(static_cast<double>(sums.num_sequences));
+  if (other_method_) {
+    report_.drift->NoteMethod(call_.record().run, call_.queue_client().peer,
+                              request_.request_id(), !other_method_->empty());
+  }
   if (decoded_->omits_metrics) return;
   const v1::Labels& labels = request_.labels();
   const std::optional<int64_t> version =

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "google/protobuf/io/zero_copy_stream.h"
@@ -63,6 +64,9 @@ class Correction {
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
   std::optional<Examined> examined_;
+  // Whether the method is another one than the run declares, and its sentence;
+  // none if the run declares none.
+  std::optional<std::string> other_method_;
 };
 
 }  // namespace counterweight::server

@@ -15,8 +15,8 @@
 //   9. call/call: counters and one log line; the place is free.
 //
 // CorrectStream has steps 2 and 5 for its header, and then computes rows while
-// chunks arrive (stage receive). Publish and ReportStep have steps 1, 8 and 9;
-// Diagnose has all but 8.
+// chunks arrive (stage receive). Publish, ReportStep and DeclareRun have steps
+// 1, 8 and 9; Diagnose has all but 8.
 #include "server/call/correction_service.h"
 
 #include <iterator>
@@ -99,6 +99,10 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
     {"/counterweight.v1.CorrectionService/ReportStep",
      [](CorrectionService* self, std::string_view rpc) {
        return self->Instant(rpc, AnswerToReportStep(&self->report_));
+     }},
+    {"/counterweight.v1.CorrectionService/DeclareRun",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Instant(rpc, AnswerToDeclareRun(&self->report_));
      }},
 };
 
@@ -186,6 +190,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   message.add_features("publish");
   message.add_features("partial_sums");
   message.add_features("report_step");
+  message.add_features("declare_run");
   // A path is for those who could open it.
   if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

@@ -4,6 +4,7 @@
 
 #include "counterweight/v1/correction_service.pb.h"
 #include "server/call/payload.h"
+#include "server/engine/codec_declaration.h"
 #include "server/engine/codec_publication.h"
 #include "server/engine/codec_step_report.h"
 #include "server/observe/drift_report.h"
@@ -41,7 +42,16 @@ grpc::Status Publish(const Config& config, DriftSeries* drift, Call* call,
                   .source = RecentIds::Source::kPublication,
                   .batch = &publication.batch,
                   .part = publication.part ? &*publication.part : nullptr});
-  return SerializePayload(v1::PublishResponse(), response);
+  v1::PublishResponse message;
+  if (const DeclaredMethodPtr declared = drift->Declared(publication.run);
+      declared != nullptr && publication.facts) {
+    const std::string warning =
+        WarnOfOtherMethod(*declared, publication, request);
+    drift->NoteMethod(publication.run, call->queue_client().peer,
+                      publication.request_id, !warning.empty());
+    if (!warning.empty()) message.add_warnings(warning);
+  }
+  return SerializePayload(message, response);
 }
 
 grpc::Status ReportStep(DriftSeries* drift, Call* call, grpc::ByteBuffer* bytes,
@@ -62,6 +72,20 @@ grpc::Status ReportStep(DriftSeries* drift, Call* call, grpc::ByteBuffer* bytes,
   return SerializePayload(message, response);
 }
 
+grpc::Status DeclareRun(DriftSeries* drift, Call* call, grpc::ByteBuffer* bytes,
+                        grpc::ByteBuffer* response) {
+  v1::DeclareRunRequest request;
+  grpc::Status status = ParseMessage(kMaxPublishBytes, bytes, &request);
+  if (status.ok()) status = Identify(request, call);
+  if (!status.ok()) return status;
+  const Result<Declaration> read = ReadDeclaration(request);
+  if (!read.ok()) return call->InvalidArgument(read.violations);
+  call->record().method = read.value.method->name;
+  const DeclaredMethodPtr before =
+      drift->Declare(read.value, call->queue_client().peer);
+  return SerializePayload(AnswerTo(read.value, before.get()), response);
+}
+
 }  // namespace
 
 InstantAnswer AnswerToPublish(const AdmitContext* admit,
@@ -77,6 +101,13 @@ InstantAnswer AnswerToReportStep(const ReportContext* report) {
   return [report](Call* call, grpc::ByteBuffer* request,
                   grpc::ByteBuffer* response) {
     return ReportStep(report->drift, call, request, response);
+  };
+}
+
+InstantAnswer AnswerToDeclareRun(const ReportContext* report) {
+  return [report](Call* call, grpc::ByteBuffer* request,
+                  grpc::ByteBuffer* response) {
+    return DeclareRun(report->drift, call, request, response);
   };
 }
 

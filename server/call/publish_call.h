@@ -1,5 +1,6 @@
-// The RPCs Publish, of a batch that its sender corrected, as sums, and
-// ReportStep, of an optimizer step as its trainer saw it.
+// The RPCs Publish, of a batch that its sender corrected, as sums, ReportStep,
+// of an optimizer step as its trainer saw it, and DeclareRun, of the method
+// that a run is to have.
 #ifndef COUNTERWEIGHT_SERVER_CALL_PUBLISH_CALL_H_
 #define COUNTERWEIGHT_SERVER_CALL_PUBLISH_CALL_H_
 
@@ -17,6 +18,7 @@ inline constexpr int64_t kMaxPublishBytes = int64_t{64} << 10;
 InstantAnswer AnswerToPublish(const AdmitContext* admit,
                               const ReportContext* report);
 InstantAnswer AnswerToReportStep(const ReportContext* report);
+InstantAnswer AnswerToDeclareRun(const ReportContext* report);
 
 }  // namespace counterweight::server
 

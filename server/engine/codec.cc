@@ -44,25 +44,6 @@ struct ShapeReads {
   bool width = false;
 };
 
-// `reads` outlives the facts.
-RequestFacts FactsOf(const v1::CorrectRequest& request, const Layout& layout,
-                     const Tensors& tensors, ShapeReads* reads) {
-  RequestFacts of;
-  of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
-  of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
-  of.has_current_log_probs = tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
-  of.has_ref_log_probs = tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS);
-  of.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
-  of.has_group_ids = request.group_ids_size() > 0;
-  of.wants_loss =
-      request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
-  of.seed = request.seed();
-  of.num_sequences = {layout.num_sequences, &reads->rows};
-  of.padded_length = {layout.padded_length, &reads->width};
-  of.has_global_counts = request.has_global_counts();
-  return of;
-}
-
 // The method without its loss; a dialect's is not translated at all.
 void OmitLoss(const v1::CorrectRequest& request, Method* method,
               Violations* violations) {
@@ -140,6 +121,22 @@ Violations CheckPadding(const kernels::LossSpec& loss, const Layout& layout) {
 
 }  // namespace
 
+RequestFacts FactsOf(const v1::CorrectRequest& request,
+                     const Tensors& tensors) {
+  RequestFacts of;
+  of.has_rollout_log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS);
+  of.has_old_log_probs = tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS);
+  of.has_current_log_probs = tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
+  of.has_ref_log_probs = tensors.has(v1::TENSOR_ROLE_REF_LOG_PROBS);
+  of.has_advantages = tensors.has(v1::TENSOR_ROLE_ADVANTAGES);
+  of.has_group_ids = request.group_ids_size() > 0;
+  of.wants_loss =
+      request.compute_loss() || AsksFor(request, v1::TENSOR_ROLE_GRADIENT);
+  of.seed = request.seed();
+  of.has_global_counts = request.has_global_counts();
+  return of;
+}
+
 Result<Decoded> Decode(const v1::CorrectRequest& request,
                        const RequestLimits& limits,
                        const PayloadSource& source) {
@@ -158,8 +155,9 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
   Result<Versions> versions = ReadVersions(request, layout, tensors.value);
   violations.Append(versions.violations);
   ShapeReads reads;
-  const RequestFacts facts =
-      FactsOf(request, layout.value, tensors.value, &reads);
+  RequestFacts facts = FactsOf(request, tensors.value);
+  facts.num_sequences = {layout.value.num_sequences, &reads.rows};
+  facts.padded_length = {layout.value.padded_length, &reads.width};
   Result<Method> method = ReadMethod(request.method(), facts);
   violations.Append(method.violations);
   if (request.omit_loss()) OmitLoss(request, &method.value, &violations);

@@ -53,6 +53,9 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
                        const RequestLimits& limits,
                        const PayloadSource& source);
 
+// The facts of a request that its method reads, but those of its shape.
+RequestFacts FactsOf(const v1::CorrectRequest& request, const Tensors& tensors);
+
 // The kernels' view of a request. `decoded` must outlive it, and not be moved.
 kernels::Batch BatchOf(const Decoded& decoded);
 kernels::PolicyVersions VersionsOf(const Decoded& decoded);

@@ -86,16 +86,7 @@ bool Has(const PartialSums& sums, Fact fact) {
 
 RequestFacts FactsOf(uint64_t facts, const PartialSums& sums,
                      bool* reads_width) {
-  const auto has = [&](Fact fact) { return (facts & fact) != 0; };
-  RequestFacts of;
-  of.has_rollout_log_probs = has(kRollout);
-  of.has_old_log_probs = has(kOld);
-  of.has_current_log_probs = has(kCurrent);
-  of.has_ref_log_probs = has(kRef);
-  of.has_advantages = has(kAdvantages);
-  of.has_group_ids = has(kGroupIds);
-  of.wants_loss = has(kWantsLoss);
-  of.has_global_counts = has(kGlobalCounts);
+  RequestFacts of = server::FactsOf(facts);
   of.num_sequences = {
       static_cast<int64_t>(sums.whole[kernels::kPartialSequences])};
   of.padded_length = {
@@ -220,13 +211,11 @@ Result<PartialSums> ReadParts(const v1::MergeSumsRequest& request) {
 
 }  // namespace
 
-PartialIdentity IdentityOf(const v1::CorrectRequest& request,
-                           const RequestFacts& facts, const Method& method,
-                           int64_t width) {
-  PartialIdentity identity;
-  if (!request.partial_sums() && !request.labels().has_step()) return identity;
+uint64_t FactBitsOf(const v1::CorrectRequest& request,
+                    const RequestFacts& facts) {
+  uint64_t bits = 0;
   const auto add = [&](bool has, Fact fact) {
-    if (has) identity.facts |= fact;
+    if (has) bits |= fact;
   };
   add(facts.has_rollout_log_probs, kRollout);
   add(facts.has_old_log_probs, kOld);
@@ -238,13 +227,39 @@ PartialIdentity IdentityOf(const v1::CorrectRequest& request,
   add(facts.has_global_counts, kGlobalCounts);
   add(request.omit_loss(), kOmitsLoss);
   add(request.omit_metrics(), kOmitsMetrics);
-  add(method.spec.metrics, kMeasures);
   // A client that names the default has sums of the same kind.
   const auto policy =
       request.non_finite_policy() == v1::NON_FINITE_POLICY_UNSPECIFIED
           ? v1::NON_FINITE_POLICY_REJECT
           : request.non_finite_policy();
-  identity.facts |= (static_cast<uint64_t>(policy) & 3) * kFirstOfPolicy;
+  return bits | (static_cast<uint64_t>(policy) & 3) * kFirstOfPolicy;
+}
+
+bool AreFacts(uint64_t bits) { return bits <= kAllFacts; }
+
+RequestFacts FactsOf(uint64_t bits) {
+  const auto has = [&](Fact fact) { return (bits & fact) != 0; };
+  RequestFacts of;
+  of.has_rollout_log_probs = has(kRollout);
+  of.has_old_log_probs = has(kOld);
+  of.has_current_log_probs = has(kCurrent);
+  of.has_ref_log_probs = has(kRef);
+  of.has_advantages = has(kAdvantages);
+  of.has_group_ids = has(kGroupIds);
+  of.wants_loss = has(kWantsLoss);
+  of.has_global_counts = has(kGlobalCounts);
+  return of;
+}
+
+bool OmitsLoss(uint64_t bits) { return (bits & kOmitsLoss) != 0; }
+
+PartialIdentity IdentityOf(const v1::CorrectRequest& request,
+                           const RequestFacts& facts, const Method& method,
+                           int64_t width) {
+  PartialIdentity identity;
+  if (!request.partial_sums() && !request.labels().has_step()) return identity;
+  identity.facts = FactBitsOf(request, facts);
+  if (method.spec.metrics) identity.facts |= kMeasures;
   identity.method = HashOf(request.method());
   identity.width = width;
   return identity;
@@ -317,7 +332,7 @@ Result<Method> ReadMethodOf(const v1::Method& method, const PartialSums& sums,
   }
   const std::optional<double> facts = AgreedOn(sums, Agreed::kFacts);
   const auto bits = static_cast<uint64_t>(facts.value_or(kAllFacts + 1));
-  if (bits > kAllFacts) return {{}, {{parts, "is of no request"}}};
+  if (!AreFacts(bits)) return {{}, {{parts, "is of no request"}}};
   bool reads_width = false;
   Result<Method> read = ReadMethod(method, FactsOf(bits, sums, &reads_width));
   if (!read.ok()) return read;
@@ -328,7 +343,7 @@ Result<Method> ReadMethodOf(const v1::Method& method, const PartialSums& sums,
               "numbers depend; give all of them one padded_length"}}};
   }
   kernels::CorrectionSpec& spec = read.value.spec;
-  if ((bits & kOmitsLoss) != 0) spec.loss = {};
+  if (OmitsLoss(bits)) spec.loss = {};
   spec.metrics = (bits & kMeasures) != 0;
   const bool has_versions = AgreedOn(sums, Agreed::kVersions) == 1.0;
   if (!HaveSameSizes(sums, kernels::NoSums(spec, has_versions))) {

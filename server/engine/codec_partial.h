@@ -23,6 +23,17 @@ struct PartialIdentity {
   int64_t width = 0;  // of the padded batch, where the method reads it
 };
 
+// The facts that decide about a method's numbers, and options, as bits.
+uint64_t FactBitsOf(const v1::CorrectRequest& request,
+                    const RequestFacts& facts);
+
+// True if they are such bits.
+bool AreFacts(uint64_t bits);
+
+// The facts of the bits, but those of the shape.
+RequestFacts FactsOf(uint64_t bits);
+bool OmitsLoss(uint64_t bits);
+
 PartialIdentity IdentityOf(const v1::CorrectRequest& request,
                            const RequestFacts& facts, const Method& method,
                            int64_t width);

@@ -18,6 +18,9 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::RepeatedField;
 
+// Half of what a server takes.
+constexpr size_t kMaxMethodBytes = size_t{32} << 10;
+
 template <class Field, class Kernel, class Sums, size_t n>
 void Copy(const Field (&table)[n], const Kernel& from, Sums* to) {
   for (const Field& field : table) to->*field.sum = from.*field.from;
@@ -174,7 +177,27 @@ void ReadPart(const v1::PublishRequest& request, Result<Publication>* result) {
         {"partial_sums", "are not those of which `sums` are made"});
     return;
   }
+  const std::optional<double> facts =
+      AgreedOn(sums.value, kernels::Agreed::kFacts);
+  if (facts) result->value.facts = static_cast<uint64_t>(*facts);
   result->value.part = std::move(part);
+}
+
+void ReadMethodOfBatch(const v1::PublishRequest& request,
+                       Result<Publication>* result) {
+  if (!request.has_method_of_batch()) return;
+  const v1::MethodOfBatch& of = request.method_of_batch();
+  const auto refuse = [&](const char* field, const char* reason) {
+    result->violations.push_back({field, reason});
+  };
+  if (request.has_method()) {
+    refuse("method_of_batch", "is that of a batch without `method`");
+  }
+  if (!of.has_method()) refuse("method_of_batch.method", "is required");
+  if (!AreFacts(of.facts())) {
+    refuse("method_of_batch.facts", "has bits that are no facts");
+  }
+  result->value.facts = of.facts();
 }
 
 }  // namespace
@@ -273,6 +296,9 @@ v1::PublishRequest WritePublication(const Publication& publication,
     labels.set_step(publication.part->step);
     EncodePartial(publication.part->sums, request.mutable_partial_sums());
     *request.mutable_method() = method;
+  } else if (publication.facts && method.ByteSizeLong() <= kMaxMethodBytes) {
+    *request.mutable_method_of_batch()->mutable_method() = method;
+    request.mutable_method_of_batch()->set_facts(*publication.facts);
   }
   return request;
 }
@@ -300,6 +326,7 @@ Result<Publication> ReadPublication(const v1::PublishRequest& request,
   }
   SumsReader(limits, &publication.batch, &result.violations)
       .Read(request.sums());
+  ReadMethodOfBatch(request, &result);
   if (result.ok()) ReadPart(request, &result);
   return result;
 }

@@ -43,6 +43,8 @@ struct Publication {
   std::optional<int64_t> policy_version;
   PublishedBatch batch;
   std::optional<StepPart> part;
+  // FactBitsOf the batch's request; absent if its method is not known.
+  std::optional<uint64_t> facts;
 };
 
 }  // namespace counterweight::server

@@ -96,6 +96,43 @@ v1::ReceiptState DriftSeries::Report(const StepReport& report,
   return run.ledger.StateOf(report.step);
 }
 
+DeclaredMethodPtr DriftSeries::Declare(const Declaration& declaration,
+                                       std::string_view client) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Run& run = FindOrAdd(declaration.run, client);
+  run.last_published = ++num_published_;
+  run.last_batch = now_();
+  // Shows it before the first.
+  run.other_method.Add(0);
+  if (run.declared != nullptr &&
+      run.declared->bytes != declaration.method->bytes) {
+    run.is_of_other_method = false;
+  }
+  return std::exchange(run.declared, declaration.method);
+}
+
+DeclaredMethodPtr DriftSeries::Declared(std::string_view run) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() ? nullptr : found->second.declared;
+}
+
+void DriftSeries::NoteMethod(std::string_view name, std::string_view client,
+                             std::string_view request_id, bool is_other) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(name);
+  if (found == runs_.end() || found->second.declared == nullptr) return;
+  Run& run = found->second;
+  run.is_of_other_method = is_other;
+  if (!is_other) return;
+  if (request_id.empty() ||
+      recent_ids_.Insert({std::string(name), std::string(client)},
+                         "method " + std::string(request_id),
+                         RecentIds::Source::kPublication)) {
+    run.other_method.Add(1);
+  }
+}
+
 void DriftSeries::Show(const DriftReport& report, Run* run) {
   ShownBatch shown{.policy_version = report.policy_version,
                    .batch = report.batch};
@@ -132,7 +169,8 @@ std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
   for (const auto& [name, run] : runs_) {
     const std::chrono::duration<double> age = now - run.last_batch;
     runs.push_back({name, std::max(age.count(), 0.0), run.ledger.LastState(),
-                    run.doctor.LastFaults(), run.doctor.LastWhy()});
+                    run.doctor.LastFaults(), run.doctor.LastWhy(),
+                    run.is_of_other_method});
   }
   return runs;
 }

@@ -16,6 +16,7 @@
 
 #include "prometheus/collectable.h"
 #include "prometheus/registry.h"
+#include "server/engine/codec_declaration.h"
 #include "server/engine/published_sums.h"
 #include "server/observe/doctor_series.h"
 #include "server/observe/drift_report.h"
@@ -53,6 +54,8 @@ class DriftSeries {
     // DoctorSeries::LastFaults and LastWhy.
     std::vector<std::string> faults;
     std::string why;
+    // The run's last batch had another method than the run declares.
+    bool is_of_other_method = false;
   };
 
   // `registry` must outlive this. `now` is for tests.
@@ -81,6 +84,18 @@ class DriftSeries {
   // have been received.
   v1::ReceiptState Report(const StepReport& report, std::string_view client);
 
+  // Keeps the method that the run declares, for `client`, as long as the run's
+  // series; returns the one that it replaces.
+  DeclaredMethodPtr Declare(const Declaration& declaration,
+                            std::string_view client);
+  // The method that the run declares; null: none.
+  DeclaredMethodPtr Declared(std::string_view run) const;
+  // Notes whether a batch of `client` had another method than its run declares,
+  // and counts that, unless its request_id was noted recently. Without effect
+  // on a run that has none any more.
+  void NoteMethod(std::string_view run, std::string_view client,
+                  std::string_view request_id, bool is_other);
+
   // Removes the gauges that no batch has set for gauge_window: a run that has
   // left this server, or no longer has what the gauge shows. They return with
   // the next such batch; counters and histograms stay.
@@ -103,7 +118,9 @@ class DriftSeries {
           ring(static_cast<size_t>(last_batches)),
           recent(metrics, {{"run", name}}),
           doctor(metrics, {{"run", name}}),
-          step_series(metrics, {{"run", name}}) {}
+          step_series(metrics, {{"run", name}}),
+          other_method(metrics->run_other_method, {{"run", name}},
+                       Addends::kCounts) {}
 
     const std::string client;
     uint64_t last_published = 0;  // by the clock num_published_
@@ -114,7 +131,10 @@ class DriftSeries {
     DoctorSeries doctor;
     StepLedger ledger;
     StepSeries step_series;
-    Clock::time_point last_batch;  // or report
+    DeclaredMethodPtr declared;
+    Total other_method;
+    bool is_of_other_method = false;
+    Clock::time_point last_batch;  // or report, or declaration
   };
 
   // The members below need the mutex.

@@ -153,6 +153,14 @@ inline constexpr MetricRow kStepTable[] = {
                "run"),
 };
 
+// Runs that declare their method.
+inline constexpr MetricRow kDeclaredTable[] = {
+    CounterRow("counterweight_run_other_method_total",
+               "Batches of this run that another method corrected than the run "
+               "declares.",
+               "run"),
+};
+
 // The gauges of a run show these of its last batch that had tokens or, where
 // batches name their step, of the newest step.
 struct RunDrift : kernels::DriftMeans, kernels::LossSummary {

@@ -243,6 +243,7 @@ DriftMetrics::DriftMetrics(Registry* registry)
           Counters(registry, OfDoctor("counterweight_doctor_batches_total"))),
       run_findings(
           Counters(registry, OfDoctor("counterweight_doctor_findings_total"))),
+      run_other_method(Counters(registry, kDeclaredTable[0])),
       run_steps(Counters(registry, OfStep("counterweight_step_steps_total"))),
       run_ratio_one_steps(
           Counters(registry, OfStep("counterweight_step_ratio_one_total"))),

@@ -86,7 +86,8 @@ struct DriftMetrics {
   // Examined batches: kDoctorTable.
   Family<Gauge>& run_cause_k3;  // by cause
   Family<Counter>& run_examined_batches;
-  Family<Counter>& run_findings;  // by finding and severity
+  Family<Counter>& run_findings;      // by finding and severity
+  Family<Counter>& run_other_method;  // kDeclaredTable
   // Reported steps: kStepTable.
   Family<Counter>& run_steps;
   Family<Counter>& run_ratio_one_steps;

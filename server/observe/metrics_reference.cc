@@ -70,6 +70,8 @@ void PrintPage() {
   PrintSection("Examined batches, by kernels/doctor/FINDINGS.md", kDoctorTable);
   PrintSection("Optimizer steps that trainers report, each report once",
                kStepTable);
+  PrintSection("Runs that declare their method, each request_id once",
+               kDeclaredTable);
 }
 
 }  // namespace

@@ -77,21 +77,22 @@ WebAnswer Page::Html() const {
 
 WebAnswer Page::Data(std::string_view run) const {
   ordered_json runs = ordered_json::array();
-  bool reports = false;
+  bool shows = false;
   for (const DriftSeries::LastBatch& each : drift_.Runs()) {
     ordered_json one = {{"name", each.run}, {"seconds", each.seconds_ago}};
-    // A run that corrects nothing may report its steps all the same.
-    if (!each.last_step.empty()) {
-      one["last_step"] = each.last_step;
-      reports = reports || each.run == run;
-    }
+    // A run that corrects nothing may report its steps all the same, and one
+    // whose answers have no metrics has a method.
+    if (!each.last_step.empty()) one["last_step"] = each.last_step;
+    if (each.is_of_other_method) one["other_method"] = true;
+    shows = shows || (each.run == run &&
+                      (!each.last_step.empty() || each.is_of_other_method));
     if (!each.faults.empty()) one["faults"] = each.faults;
     if (!each.why.empty()) one["why"] = each.why;
     runs.push_back(std::move(one));
   }
   ordered_json json = {{"address", address_}, {"runs", std::move(runs)}};
   const std::vector<RunPoint> points = drift_.LastBatches(run);
-  if (!points.empty() || reports) json["run"] = RunJson(run, points);
+  if (!points.empty() || shows) json["run"] = RunJson(run, points);
   return {"Content-Type: application/json\r\n",
           json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
 }

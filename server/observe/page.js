@@ -48,6 +48,8 @@ const STEP_WORDS = {
   rounded: ["weights rounded", "The last reported step's loss used rounded weights: keep them in float32 up to the loss."],
   not_issued: ["not corrected", "The last reported step was trained without a correction: the trainer's log has the reason."],
 };
+const OTHER_METHOD = ["not the declared method",
+  "Another method corrected the last batch than the run declares: the answer's warning names both."];
 const BATCH_IS_OLD_SECONDS = 3600;
 const STAGES = ["decode", "queue", "receive", "compute", "encode"];
 const BATCHES = "counterweight_drift_batches_total";
@@ -106,8 +108,8 @@ const series = (families, name, labels = {}) => (families.get(name) || []).filte
 const number = (families, name, labels) => series(families, name, labels)[0]?.value;
 
 const wordOf = (name, value) => name in WORDS && value < LEAST_SHARE ? WORDS[name](value) : "";
-const wordsOf = (families, {name: run, last_step: step, faults: [fault] = []}) =>
-  [fault?.replaceAll("_", " "), STEP_WORDS[step]?.[0], ...Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run})))].filter(word => word);
+const wordsOf = (families, {name: run, last_step: step, faults: [fault] = [], other_method: other}) =>
+  [fault?.replaceAll("_", " "), other && OTHER_METHOD[0], STEP_WORDS[step]?.[0], ...Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run})))].filter(word => word);
 
 function fill(parent, ...children) { parent.replaceChildren(...children); }
 
@@ -322,9 +324,9 @@ function render(families, data) {
     const run = data.run.name;
     at("name").textContent = called(run);
     const share = number(families, "counterweight_drift_kept_token_ratio", {run});
-    const {last_step: last, faults: [fault] = [], why} = data.runs.find(({name}) => name === run) || {};
+    const {last_step: last, faults: [fault] = [], why, other_method: other} = data.runs.find(({name}) => name === run) || {};
     const advice = fault ? `The last examined batch has the fault "${fault}": ` +
-      "save such a batch, and counterweight doctor FILE explains it." : STEP_WORDS[last]?.[1];
+      "save such a batch, and counterweight doctor FILE explains it." : other ? OTHER_METHOD[1] : STEP_WORDS[last]?.[1];
     at("advice").hidden = !advice && !(share < LEAST_SHARE);
     at("advice").textContent = advice ? advice : `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
       "the rule. If k3 is at its usual level, the rule's interval is too narrow for this engine.";

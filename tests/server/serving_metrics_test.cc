@@ -155,6 +155,14 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   ASSERT_TRUE(v1::CorrectionService::NewStub(running.channel())
                   ->ReportStep(&context, report, &answer)
                   .ok());
+  grpc::ClientContext other_context;
+  v1::DeclareRunRequest declaration;
+  declaration.mutable_labels()->set_run("run");
+  declaration.mutable_method()->mutable_preset()->set_name("token_tis");
+  v1::DeclareRunResponse declared;
+  ASSERT_TRUE(v1::CorrectionService::NewStub(running.channel())
+                  ->DeclareRun(&other_context, declaration, &declared)
+                  .ok());
 
   std::map<std::string, Shown> expected;
   for (const MetricRow& row : kServingTable) Add(row, &expected);
@@ -169,6 +177,7 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   for (const auto& each : kDriftGauges) Add(each.row, &expected);
   for (const MetricRow& row : kDoctorTable) Add(row, &expected);
   for (const MetricRow& row : kStepTable) Add(row, &expected);
+  for (const MetricRow& row : kDeclaredTable) Add(row, &expected);
   const std::map<std::string, Shown> shown = FamiliesOf(running.Scrape());
   for (const auto& [name, family] : expected) {
     const auto found = shown.find(name);

@@ -352,7 +352,8 @@ type CorrectResponse struct {
 	Timing *Timing `protobuf:"bytes,9,opt,name=timing,proto3" json:"timing,omitempty"`
 	// Sentences for the caller that are not errors: arguments that the method does
 	// not read, oddities of another system's block, log-probs above 0, and, unless
-	// omit_metrics, each rule that drops more than half of the tokens it covers.
+	// omit_metrics, each rule that drops more than half of the tokens it covers;
+	// another method than the run declares (DeclareRun).
 	Warnings []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Drift by staleness, of every method alike. Absent unless the request told
 	// versions (version_spans or the tensor POLICY_VERSIONS), and if
@@ -1476,7 +1477,10 @@ type PublishRequest struct {
 	// of them, or without labels.step and `method`.
 	PartialSums *PartialSums `protobuf:"bytes,4,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
 	// The method of partial_sums, and required beside them.
-	Method        *Method `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	Method *Method `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// The method of a batch without partial_sums, to be compared with the one that
+	// the run declares. Absent: it is not compared.
+	MethodOfBatch *MethodOfBatch `protobuf:"bytes,6,opt,name=method_of_batch,json=methodOfBatch,proto3" json:"method_of_batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,16 +1550,81 @@ func (x *PublishRequest) GetMethod() *Method {
 	return nil
 }
 
+func (x *PublishRequest) GetMethodOfBatch() *MethodOfBatch {
+	if x != nil {
+		return x.MethodOfBatch
+	}
+	return nil
+}
+
+// A batch's method, as libcounterweight writes it.
+type MethodOfBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Method *Method `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// The inputs and options on which the method's meaning depends, as bits:
+	// those that PartialSums carry. INVALID_ARGUMENT if there are others.
+	Facts         uint64 `protobuf:"varint,2,opt,name=facts,proto3" json:"facts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MethodOfBatch) Reset() {
+	*x = MethodOfBatch{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MethodOfBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MethodOfBatch) ProtoMessage() {}
+
+func (x *MethodOfBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MethodOfBatch.ProtoReflect.Descriptor instead.
+func (*MethodOfBatch) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *MethodOfBatch) GetMethod() *Method {
+	if x != nil {
+		return x.Method
+	}
+	return nil
+}
+
+func (x *MethodOfBatch) GetFacts() uint64 {
+	if x != nil {
+		return x.Facts
+	}
+	return 0
+}
+
 // The batch is counted, now or before.
 type PublishResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sentence of a batch that another method corrected than its run declares.
+	Warnings      []string `protobuf:"bytes,1,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1636,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1649,14 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PublishResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // The sums of parts of one step.
@@ -1602,7 +1678,7 @@ type MergeSumsRequest struct {
 
 func (x *MergeSumsRequest) Reset() {
 	*x = MergeSumsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1690,7 @@ func (x *MergeSumsRequest) String() string {
 func (*MergeSumsRequest) ProtoMessage() {}
 
 func (x *MergeSumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1703,7 @@ func (x *MergeSumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSumsRequest.ProtoReflect.Descriptor instead.
 func (*MergeSumsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MergeSumsRequest) GetParts() []*PartialSums {
@@ -1681,7 +1757,7 @@ type MergeSumsResponse struct {
 
 func (x *MergeSumsResponse) Reset() {
 	*x = MergeSumsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1769,7 @@ func (x *MergeSumsResponse) String() string {
 func (*MergeSumsResponse) ProtoMessage() {}
 
 func (x *MergeSumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1782,7 @@ func (x *MergeSumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSumsResponse.ProtoReflect.Descriptor instead.
 func (*MergeSumsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MergeSumsResponse) GetSums() *PartialSums {
@@ -1766,7 +1842,7 @@ type DiagnoseRequest struct {
 
 func (x *DiagnoseRequest) Reset() {
 	*x = DiagnoseRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1854,7 @@ func (x *DiagnoseRequest) String() string {
 func (*DiagnoseRequest) ProtoMessage() {}
 
 func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1867,7 @@ func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseRequest.ProtoReflect.Descriptor instead.
 func (*DiagnoseRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DiagnoseRequest) GetRequestId() string {
@@ -1863,7 +1939,7 @@ type DiagnoseResponse struct {
 
 func (x *DiagnoseResponse) Reset() {
 	*x = DiagnoseResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1951,7 @@ func (x *DiagnoseResponse) String() string {
 func (*DiagnoseResponse) ProtoMessage() {}
 
 func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1964,7 @@ func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseResponse.ProtoReflect.Descriptor instead.
 func (*DiagnoseResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiagnoseResponse) GetRequestId() string {
@@ -1974,7 +2050,7 @@ type ReportStepRequest struct {
 
 func (x *ReportStepRequest) Reset() {
 	*x = ReportStepRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2062,7 @@ func (x *ReportStepRequest) String() string {
 func (*ReportStepRequest) ProtoMessage() {}
 
 func (x *ReportStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2075,7 @@ func (x *ReportStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepRequest.ProtoReflect.Descriptor instead.
 func (*ReportStepRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportStepRequest) GetRequestId() string {
@@ -2071,7 +2147,7 @@ type ReportStepResponse struct {
 
 func (x *ReportStepResponse) Reset() {
 	*x = ReportStepResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2159,7 @@ func (x *ReportStepResponse) String() string {
 func (*ReportStepResponse) ProtoMessage() {}
 
 func (x *ReportStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2172,7 @@ func (x *ReportStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepResponse.ProtoReflect.Descriptor instead.
 func (*ReportStepResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportStepResponse) GetState() ReceiptState {
@@ -2113,6 +2189,127 @@ func (x *ReportStepResponse) GetWarnings() []string {
 	return nil
 }
 
+// The method of a run.
+type DeclareRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As CorrectRequest.request_id.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required, with `run`; other labels are refused by name.
+	Labels *Labels `protobuf:"bytes,2,opt,name=labels,proto3" json:"labels,omitempty"`
+	// Required. As CorrectRequest.method, and refused for the same reasons.
+	Method        *Method `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareRunRequest) Reset() {
+	*x = DeclareRunRequest{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareRunRequest) ProtoMessage() {}
+
+func (x *DeclareRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareRunRequest.ProtoReflect.Descriptor instead.
+func (*DeclareRunRequest) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeclareRunRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DeclareRunRequest) GetLabels() *Labels {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *DeclareRunRequest) GetMethod() *Method {
+	if x != nil {
+		return x.Method
+	}
+	return nil
+}
+
+// The method is declared until the run's series leave the server.
+type DeclareRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The method's name, as answers and logs have it: a preset's or a system's
+	// name, or "config".
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// Sentences for the trainer: the run declared another method before, which
+	// this one replaces; those that Correct has about such a block.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareRunResponse) Reset() {
+	*x = DeclareRunResponse{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareRunResponse) ProtoMessage() {}
+
+func (x *DeclareRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareRunResponse.ProtoReflect.Descriptor instead.
+func (*DeclareRunResponse) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DeclareRunResponse) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *DeclareRunResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Request for the methods.
 type ListMethodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2122,7 +2319,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2331,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2344,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
 }
 
 // The methods table.
@@ -2161,7 +2358,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2370,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2383,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -2205,7 +2402,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2414,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2427,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
 }
 
 // The server's identity and limits.
@@ -2256,7 +2453,7 @@ type GetServerInfoResponse struct {
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
 	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
-	// "publish", "diagnose", "report_step".
+	// "publish", "diagnose", "report_step", "declare_run".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -2269,7 +2466,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2478,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2491,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2395,7 +2592,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2604,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2617,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -2450,7 +2647,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2659,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2672,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Release) GetVersion() string {
@@ -2509,7 +2706,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2718,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2731,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{28}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -2590,7 +2787,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2799,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2812,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{29}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -2789,15 +2986,20 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x01 \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x120\n" +
-	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\x86\x02\n" +
+	"\x06timing\x18\x03 \x01(\v2\x18.counterweight.v1.TimingR\x06timing\"\xcf\x02\n" +
 	"\x0ePublishRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
 	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x12/\n" +
 	"\x04sums\x18\x03 \x01(\v2\x1b.counterweight.v1.BatchSumsR\x04sums\x12@\n" +
 	"\fpartial_sums\x18\x04 \x01(\v2\x1d.counterweight.v1.PartialSumsR\vpartialSums\x120\n" +
-	"\x06method\x18\x05 \x01(\v2\x18.counterweight.v1.MethodR\x06method\"\x11\n" +
-	"\x0fPublishResponse\"\xca\x01\n" +
+	"\x06method\x18\x05 \x01(\v2\x18.counterweight.v1.MethodR\x06method\x12G\n" +
+	"\x0fmethod_of_batch\x18\x06 \x01(\v2\x1f.counterweight.v1.MethodOfBatchR\rmethodOfBatch\"W\n" +
+	"\rMethodOfBatch\x120\n" +
+	"\x06method\x18\x01 \x01(\v2\x18.counterweight.v1.MethodR\x06method\x12\x14\n" +
+	"\x05facts\x18\x02 \x01(\x04R\x05facts\"-\n" +
+	"\x0fPublishResponse\x12\x1a\n" +
+	"\bwarnings\x18\x01 \x03(\tR\bwarnings\"\xca\x01\n" +
 	"\x10MergeSumsRequest\x123\n" +
 	"\x05parts\x18\x01 \x03(\v2\x1d.counterweight.v1.PartialSumsR\x05parts\x120\n" +
 	"\x06method\x18\x02 \x01(\v2\x18.counterweight.v1.MethodR\x06method\x12\x1d\n" +
@@ -2844,6 +3046,14 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\f_num_reports\"f\n" +
 	"\x12ReportStepResponse\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.counterweight.v1.ReceiptStateR\x05state\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x96\x01\n" +
+	"\x11DeclareRunRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
+	"\x06labels\x18\x02 \x01(\v2\x18.counterweight.v1.LabelsR\x06labels\x120\n" +
+	"\x06method\x18\x03 \x01(\v2\x18.counterweight.v1.MethodR\x06method\"H\n" +
+	"\x12DeclareRunResponse\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x14\n" +
 	"\x12ListMethodsRequest\"M\n" +
 	"\x13ListMethodsResponse\x126\n" +
@@ -2885,7 +3095,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
 	"\x0eSelectionScope\x12\x1f\n" +
 	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14SELECTION_SCOPE_CALL\x10\x012\xd9\x05\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\xb2\x06\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
@@ -2895,7 +3105,9 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\tMergeSums\x12\".counterweight.v1.MergeSumsRequest\x1a#.counterweight.v1.MergeSumsResponse\x12Q\n" +
 	"\bDiagnose\x12!.counterweight.v1.DiagnoseRequest\x1a\".counterweight.v1.DiagnoseResponse\x12W\n" +
 	"\n" +
-	"ReportStep\x12#.counterweight.v1.ReportStepRequest\x1a$.counterweight.v1.ReportStepResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"ReportStep\x12#.counterweight.v1.ReportStepRequest\x1a$.counterweight.v1.ReportStepResponse\x12W\n" +
+	"\n" +
+	"DeclareRun\x12#.counterweight.v1.DeclareRunRequest\x1a$.counterweight.v1.DeclareRunResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -2910,7 +3122,7 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
 	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
@@ -2928,52 +3140,55 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*Admission)(nil),             // 13: counterweight.v1.Admission
 	(*StreamSummary)(nil),         // 14: counterweight.v1.StreamSummary
 	(*PublishRequest)(nil),        // 15: counterweight.v1.PublishRequest
-	(*PublishResponse)(nil),       // 16: counterweight.v1.PublishResponse
-	(*MergeSumsRequest)(nil),      // 17: counterweight.v1.MergeSumsRequest
-	(*MergeSumsResponse)(nil),     // 18: counterweight.v1.MergeSumsResponse
-	(*DiagnoseRequest)(nil),       // 19: counterweight.v1.DiagnoseRequest
-	(*DiagnoseResponse)(nil),      // 20: counterweight.v1.DiagnoseResponse
-	(*ReportStepRequest)(nil),     // 21: counterweight.v1.ReportStepRequest
-	(*ReportStepResponse)(nil),    // 22: counterweight.v1.ReportStepResponse
-	(*ListMethodsRequest)(nil),    // 23: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 24: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 25: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 26: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 27: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 28: counterweight.v1.Release
-	(*Device)(nil),                // 29: counterweight.v1.Device
-	(*Limits)(nil),                // 30: counterweight.v1.Limits
-	nil,                           // 31: counterweight.v1.CorrectResponse.MetricsEntry
-	nil,                           // 32: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	(*Layout)(nil),                // 33: counterweight.v1.Layout
-	(*Tensor)(nil),                // 34: counterweight.v1.Tensor
-	(*Method)(nil),                // 35: counterweight.v1.Method
-	(TensorRole)(0),               // 36: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 37: counterweight.v1.NonFinitePolicy
-	(*PartialSums)(nil),           // 38: counterweight.v1.PartialSums
-	(*BatchSums)(nil),             // 39: counterweight.v1.BatchSums
-	(*Finding)(nil),               // 40: counterweight.v1.Finding
-	(*Attribution)(nil),           // 41: counterweight.v1.Attribution
-	(*Receipt)(nil),               // 42: counterweight.v1.Receipt
-	(ReceiptState)(0),             // 43: counterweight.v1.ReceiptState
-	(*MethodInfo)(nil),            // 44: counterweight.v1.MethodInfo
+	(*MethodOfBatch)(nil),         // 16: counterweight.v1.MethodOfBatch
+	(*PublishResponse)(nil),       // 17: counterweight.v1.PublishResponse
+	(*MergeSumsRequest)(nil),      // 18: counterweight.v1.MergeSumsRequest
+	(*MergeSumsResponse)(nil),     // 19: counterweight.v1.MergeSumsResponse
+	(*DiagnoseRequest)(nil),       // 20: counterweight.v1.DiagnoseRequest
+	(*DiagnoseResponse)(nil),      // 21: counterweight.v1.DiagnoseResponse
+	(*ReportStepRequest)(nil),     // 22: counterweight.v1.ReportStepRequest
+	(*ReportStepResponse)(nil),    // 23: counterweight.v1.ReportStepResponse
+	(*DeclareRunRequest)(nil),     // 24: counterweight.v1.DeclareRunRequest
+	(*DeclareRunResponse)(nil),    // 25: counterweight.v1.DeclareRunResponse
+	(*ListMethodsRequest)(nil),    // 26: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),   // 27: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),  // 28: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 29: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),       // 30: counterweight.v1.DialectReleases
+	(*Release)(nil),               // 31: counterweight.v1.Release
+	(*Device)(nil),                // 32: counterweight.v1.Device
+	(*Limits)(nil),                // 33: counterweight.v1.Limits
+	nil,                           // 34: counterweight.v1.CorrectResponse.MetricsEntry
+	nil,                           // 35: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	(*Layout)(nil),                // 36: counterweight.v1.Layout
+	(*Tensor)(nil),                // 37: counterweight.v1.Tensor
+	(*Method)(nil),                // 38: counterweight.v1.Method
+	(TensorRole)(0),               // 39: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),          // 40: counterweight.v1.NonFinitePolicy
+	(*PartialSums)(nil),           // 41: counterweight.v1.PartialSums
+	(*BatchSums)(nil),             // 42: counterweight.v1.BatchSums
+	(*Finding)(nil),               // 43: counterweight.v1.Finding
+	(*Attribution)(nil),           // 44: counterweight.v1.Attribution
+	(*Receipt)(nil),               // 45: counterweight.v1.Receipt
+	(ReceiptState)(0),             // 46: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),            // 47: counterweight.v1.MethodInfo
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	33, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	34, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	35, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	36, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	37, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	36, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	37, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	38, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	39, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	40, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
 	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
 	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	34, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	34, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	31, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	37, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	37, // 9: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	34, // 10: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
 	5,  // 11: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
 	6,  // 12: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
 	3,  // 13: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	38, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	41, // 14: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
 	4,  // 15: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
 	0,  // 16: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
 	1,  // 17: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
@@ -2984,52 +3199,58 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	14, // 22: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
 	6,  // 23: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
 	7,  // 24: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	39, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	38, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
-	35, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
-	38, // 28: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
-	35, // 29: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
-	7,  // 30: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
-	38, // 31: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
-	2,  // 32: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
-	8,  // 33: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
-	7,  // 34: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
-	33, // 35: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
-	34, // 36: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
-	9,  // 37: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	40, // 38: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
-	41, // 39: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
-	7,  // 40: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
-	42, // 41: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
-	42, // 42: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
-	32, // 43: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	43, // 44: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
-	44, // 45: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	29, // 46: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	30, // 47: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	27, // 48: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	28, // 49: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 50: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 51: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	23, // 52: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	25, // 53: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 54: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	17, // 55: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	19, // 56: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
-	21, // 57: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
-	2,  // 58: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 59: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	24, // 60: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	26, // 61: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	16, // 62: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	18, // 63: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	20, // 64: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	22, // 65: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
-	58, // [58:66] is the sub-list for method output_type
-	50, // [50:58] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	42, // 25: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	41, // 26: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	38, // 27: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	16, // 28: counterweight.v1.PublishRequest.method_of_batch:type_name -> counterweight.v1.MethodOfBatch
+	38, // 29: counterweight.v1.MethodOfBatch.method:type_name -> counterweight.v1.Method
+	41, // 30: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	38, // 31: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	7,  // 32: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
+	41, // 33: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	2,  // 34: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
+	8,  // 35: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
+	7,  // 36: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
+	36, // 37: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
+	37, // 38: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
+	9,  // 39: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	43, // 40: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
+	44, // 41: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
+	7,  // 42: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
+	45, // 43: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
+	45, // 44: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
+	35, // 45: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	46, // 46: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
+	7,  // 47: counterweight.v1.DeclareRunRequest.labels:type_name -> counterweight.v1.Labels
+	38, // 48: counterweight.v1.DeclareRunRequest.method:type_name -> counterweight.v1.Method
+	47, // 49: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	32, // 50: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	33, // 51: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	30, // 52: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	31, // 53: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 54: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 55: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	26, // 56: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	28, // 57: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 58: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	18, // 59: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	20, // 60: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	22, // 61: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
+	24, // 62: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
+	2,  // 63: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 64: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	27, // 65: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	29, // 66: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	17, // 67: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	19, // 68: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	21, // 69: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	23, // 70: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	25, // 71: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
+	63, // [63:72] is the sub-list for method output_type
+	54, // [54:63] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -3057,14 +3278,14 @@ func file_counterweight_v1_correction_service_proto_init() {
 		(*CorrectStreamResponse_Chunk)(nil),
 		(*CorrectStreamResponse_Summary)(nil),
 	}
-	file_counterweight_v1_correction_service_proto_msgTypes[20].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,7 @@ const (
 	CorrectionService_MergeSums_FullMethodName     = "/counterweight.v1.CorrectionService/MergeSums"
 	CorrectionService_Diagnose_FullMethodName      = "/counterweight.v1.CorrectionService/Diagnose"
 	CorrectionService_ReportStep_FullMethodName    = "/counterweight.v1.CorrectionService/ReportStep"
+	CorrectionService_DeclareRun_FullMethodName    = "/counterweight.v1.CorrectionService/DeclareRun"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -83,6 +84,12 @@ type CorrectionServiceClient interface {
 	// the step were used. With the feature "report_step". A message has at most
 	// 65536 bytes after decompression; a server that drains still takes it.
 	ReportStep(ctx context.Context, in *ReportStepRequest, opts ...grpc.CallOption) (*ReportStepResponse, error)
+	// Declares which method a run uses; a trainer calls it once, with the method
+	// that it trains with. The server keeps it with the run's series, and warns in
+	// answers to batches of the run that another method corrected, and counts
+	// them. With the feature "declare_run". A message has at most 65536 bytes
+	// after decompression; a server that drains still takes it.
+	DeclareRun(ctx context.Context, in *DeclareRunRequest, opts ...grpc.CallOption) (*DeclareRunResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -176,6 +183,16 @@ func (c *correctionServiceClient) ReportStep(ctx context.Context, in *ReportStep
 	return out, nil
 }
 
+func (c *correctionServiceClient) DeclareRun(ctx context.Context, in *DeclareRunRequest, opts ...grpc.CallOption) (*DeclareRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeclareRunResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_DeclareRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -216,6 +233,12 @@ type CorrectionServiceServer interface {
 	// the step were used. With the feature "report_step". A message has at most
 	// 65536 bytes after decompression; a server that drains still takes it.
 	ReportStep(context.Context, *ReportStepRequest) (*ReportStepResponse, error)
+	// Declares which method a run uses; a trainer calls it once, with the method
+	// that it trains with. The server keeps it with the run's series, and warns in
+	// answers to batches of the run that another method corrected, and counts
+	// them. With the feature "declare_run". A message has at most 65536 bytes
+	// after decompression; a server that drains still takes it.
+	DeclareRun(context.Context, *DeclareRunRequest) (*DeclareRunResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -249,6 +272,9 @@ func (UnimplementedCorrectionServiceServer) Diagnose(context.Context, *DiagnoseR
 }
 func (UnimplementedCorrectionServiceServer) ReportStep(context.Context, *ReportStepRequest) (*ReportStepResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ReportStep not implemented")
+}
+func (UnimplementedCorrectionServiceServer) DeclareRun(context.Context, *DeclareRunRequest) (*DeclareRunResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method DeclareRun not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -404,6 +430,24 @@ func _CorrectionService_ReportStep_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_DeclareRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeclareRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).DeclareRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_DeclareRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).DeclareRun(ctx, req.(*DeclareRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -438,6 +482,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportStep",
 			Handler:    _CorrectionService_ReportStep_Handler,
+		},
+		{
+			MethodName: "DeclareRun",
+			Handler:    _CorrectionService_DeclareRun_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

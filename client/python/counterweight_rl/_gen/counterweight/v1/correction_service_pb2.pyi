@@ -236,22 +236,34 @@ class StreamSummary(_message.Message):
     def __init__(self, received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "sums", "partial_sums", "method")
+    __slots__ = ("request_id", "labels", "sums", "partial_sums", "method", "method_of_batch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_SUMS_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
+    METHOD_OF_BATCH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     sums: _sums_pb2.BatchSums
     partial_sums: _sums_pb2.PartialSums
     method: _method_pb2.Method
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.BatchSums, _Mapping]] = ..., partial_sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ...) -> None: ...
+    method_of_batch: MethodOfBatch
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.BatchSums, _Mapping]] = ..., partial_sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., method_of_batch: _Optional[_Union[MethodOfBatch, _Mapping]] = ...) -> None: ...
+
+class MethodOfBatch(_message.Message):
+    __slots__ = ("method", "facts")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    method: _method_pb2.Method
+    facts: int
+    def __init__(self, method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., facts: _Optional[int] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("warnings",)
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MergeSumsRequest(_message.Message):
     __slots__ = ("parts", "method", "request_id", "labels")
@@ -345,6 +357,24 @@ class ReportStepResponse(_message.Message):
     state: _receipt_pb2.ReceiptState
     warnings: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, state: _Optional[_Union[_receipt_pb2.ReceiptState, str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeclareRunRequest(_message.Message):
+    __slots__ = ("request_id", "labels", "method")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    labels: Labels
+    method: _method_pb2.Method
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ...) -> None: ...
+
+class DeclareRunResponse(_message.Message):
+    __slots__ = ("method", "warnings")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, method: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListMethodsRequest(_message.Message):
     __slots__ = ()

@@ -80,6 +80,11 @@ class CorrectionServiceStub(object):
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.FromString,
                 _registered_method=True)
+        self.DeclareRun = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/DeclareRun',
+                request_serializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.FromString,
+                _registered_method=True)
 
 
 class CorrectionServiceServicer(object):
@@ -160,6 +165,17 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareRun(self, request, context):
+        """Declares which method a run uses; a trainer calls it once, with the method
+        that it trains with. The server keeps it with the run's series, and warns in
+        answers to batches of the run that another method corrected, and counts
+        them. With the feature "declare_run". A message has at most 65536 bytes
+        after decompression; a server that drains still takes it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -202,6 +218,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.ReportStep,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.SerializeToString,
+            ),
+            'DeclareRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareRun,
+                    request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -421,6 +442,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/ReportStep',
             counterweight_dot_v1_dot_correction__service__pb2.ReportStepRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.ReportStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/DeclareRun',
+            counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.SerializeToString,
+            counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
