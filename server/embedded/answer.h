@@ -44,7 +44,7 @@ struct Answer : cw_answer {
   std::string text;
   // Source of cw_sums; none if nothing is to be published.
   std::optional<server::Publication> publication;
-  v1::Method method;  // of the publication, if that is a part of a step
+  v1::Method method;  // of the publication, if that has one
   std::string sums;
   std::vector<cw_bytes> places;
   std::vector<std::unique_ptr<std::byte, Delete>> memory;

@@ -171,7 +171,7 @@ Failure Check(const cw_plan* plan, const cw_batch* batch) {
   return {};
 }
 
-Failure CheckMerge(const cw_handle* handle, const cw_bytes& request) {
+Failure CheckMessage(const cw_handle* handle, const cw_bytes& request) {
   if (handle == nullptr) return Misuse("handle must not be NULL");
   if (request.data == nullptr && request.size > 0) {
     return Misuse("request.data must not be NULL");
@@ -321,7 +321,7 @@ int cw_merge(cw_handle* handle, cw_bytes request, int32_t format,
              cw_answer** answer) {
   namespace cw = counterweight::embedded;
   return cw::Answered(format, answer, [&](Answer* made) {
-    Failure failure = cw::CheckMerge(handle, request);
+    Failure failure = cw::CheckMessage(handle, request);
     return failure.ok() ? cw::Merge(request, format, {}, made) : failure;
   });
 }
@@ -331,7 +331,7 @@ int cw_merge_arrays(cw_handle* handle, cw_bytes request, int32_t format,
                     cw_answer** answer) {
   namespace cw = counterweight::embedded;
   return cw::Answered(format, answer, [&](Answer* made) {
-    Failure failure = cw::CheckMerge(handle, request);
+    Failure failure = cw::CheckMessage(handle, request);
     if (!failure.ok()) return failure;
     if (parts == nullptr && num_parts > 0) {
       return cw::Misuse("parts must not be NULL");
@@ -343,6 +343,17 @@ int cw_merge_arrays(cw_handle* handle, cw_bytes request, int32_t format,
       }
     }
     return cw::Merge(request, format, {parts, num_parts}, made);
+  });
+}
+
+int cw_declare_run(cw_handle* handle, cw_bytes request, int32_t format,
+                   cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    Failure failure = cw::CheckMessage(handle, request);
+    return failure.ok()
+               ? cw::DeclareRun(EngineOf(handle), request, format, made)
+               : failure;
   });
 }
 

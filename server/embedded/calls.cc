@@ -8,6 +8,7 @@
 #include "server/embedded/fork_guard.h"
 #include "server/embedded/message.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_declaration.h"
 #include "server/engine/codec_partial.h"
 #include "server/engine/codec_publication.h"
 #include "server/engine/codec_server_info.h"
@@ -77,6 +78,22 @@ Failure Merge(cw_bytes request, int32_t format,
   std::copy(sums.sums().begin(), sums.sums().end(), parts[0].sums);
   std::copy(sums.maxima().begin(), sums.maxima().end(), parts[0].maxima);
   return {};
+}
+
+Failure DeclareRun(Engine* engine, cw_bytes request, int32_t format,
+                   Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  v1::DeclareRunRequest message;
+  Failure failure = ReadDeclaration(
+      {static_cast<const char*>(request.data), request.size}, format, &message);
+  if (!failure.ok()) return failure;
+  const server::Result<server::Declaration> read =
+      server::ReadDeclaration(message);
+  if (!read.ok()) return InvalidArgument(read.violations);
+  const v1::DeclareRunResponse response =
+      server::AnswerTo(read.value, engine->Declare(read.value).get());
+  return Write(response, format, &answer->text);
 }
 
 Failure ListMethods(int32_t format, Answer* answer) {

@@ -19,6 +19,13 @@ namespace {
 using server::Decoded;
 using server::Violations;
 
+// Returns the bits for a batch of a run, which may declare a method.
+std::optional<uint64_t> FactsToPublish(const v1::CorrectRequest& request,
+                                       const Decoded& decoded) {
+  if (request.labels().run().empty()) return std::nullopt;
+  return server::FactBitsOf(request, server::FactsOf(request, decoded.tensors));
+}
+
 server::Publication PublicationOf(const v1::CorrectRequest& request,
                                   const v1::CorrectResponse& response,
                                   const Decoded& decoded,
@@ -32,7 +39,8 @@ server::Publication PublicationOf(const v1::CorrectRequest& request,
                                 : std::nullopt,
           .batch = server::Published(decoded.method.spec,
                                      decoded.method.rule_names, result.sums),
-          .part = server::PartOf(request, decoded, result.partial)};
+          .part = server::PartOf(request, decoded, result.partial),
+          .facts = FactsToPublish(request, decoded)};
 }
 
 }  // namespace
@@ -99,7 +107,9 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
                                                        : message.request_id());
   if (!decoded.omits_metrics) {
     answer->publication = PublicationOf(message, response, decoded, result);
-    if (answer->publication->part) answer->method = message.method();
+    if (answer->publication->part || answer->publication->facts) {
+      answer->method = message.method();
+    }
   }
   response.set_backend(corrector->Info().name);
   response.mutable_timing()->set_encode_seconds(clock.Next());

@@ -321,6 +321,13 @@ CW_EXPORT int cw_merge_arrays(cw_handle* handle, cw_bytes request,
                               int32_t format, const cw_partial* parts,
                               size_t num_parts, cw_answer** answer);
 
+/* Declares the method of a run: a counterweight.v1.DeclareRunResponse for a
+ * DeclareRunRequest in `format`. From then on cw_correct and cw_prepare warn of
+ * another method of that run; plans from before do not. A handle keeps the
+ * declarations of 64 runs, the newest. */
+CW_EXPORT int cw_declare_run(cw_handle* handle, cw_bytes request,
+                             int32_t format, cw_answer** answer);
+
 /* A counterweight.v1.Receipt, which has the meaning and the formula of each. */
 typedef struct cw_receipt {
   uint64_t fingerprint;

@@ -22,6 +22,13 @@ Failure Decode(const Engine& engine, const cw_request& request,
       server::Decode(*message, engine.limits(), source);
   if (!result.ok()) return InvalidArgument(result.violations);
   *decoded = std::move(result.value);
+  const std::string& run = message->labels().run();
+  if (const server::DeclaredMethodPtr declared = engine.Declared(run)) {
+    std::string warning =
+        server::WarnOfOtherMethod(run, *declared, message->method(),
+                                  server::ContextOf(*message, *decoded));
+    if (!warning.empty()) decoded->warnings.push_back(std::move(warning));
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -149,6 +150,28 @@ Failure Engine::Info(kernels::BackendInfo* info) {
   *info = corrector->Info();
   info->threads = threads_;
   return {};
+}
+
+server::DeclaredMethodPtr Engine::Declare(
+    const server::Declaration& declaration) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  OfRun& run = declared_[declaration.run];
+  if (run.method == nullptr) run.order = ++num_declared_;
+  server::DeclaredMethodPtr before =
+      std::exchange(run.method, declaration.method);
+  if (declared_.size() > kMaxDeclared) {
+    declared_.erase(std::min_element(declared_.begin(), declared_.end(),
+                                     [](const auto& a, const auto& b) {
+                                       return a.second.order < b.second.order;
+                                     }));
+  }
+  return before;
+}
+
+server::DeclaredMethodPtr Engine::Declared(const std::string& run) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = declared_.find(run);
+  return found == declared_.end() ? nullptr : found->second.method;
 }
 
 std::unique_ptr<kernels::Corrector> Engine::MakeCorrector(

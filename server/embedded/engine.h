@@ -5,12 +5,17 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "kernels/corrector.h"
 #include "server/embedded/counterweight.h"
 #include "server/embedded/failure.h"
+#include "server/engine/codec_declaration.h"
 #include "server/engine/codec_layout.h"
 
 namespace counterweight::embedded {
@@ -37,9 +42,24 @@ class Engine {
   // Describes the backend, without starting threads for it.
   Failure Info(kernels::BackendInfo* info);
 
+  // Runs that can declare a method; beyond it the one that declared first is
+  // forgotten.
+  static constexpr size_t kMaxDeclared = 64;
+
+  // Keeps the run's method; returns the one that it replaces. REQUIRES for this
+  // and Declared: ForkGuard::is_safe().
+  server::DeclaredMethodPtr Declare(const server::Declaration& declaration);
+  // The method that the run declares; null: none.
+  server::DeclaredMethodPtr Declared(const std::string& run) const;
+
  private:
   // There is no thread to do it, so calls do.
   void ReturnUnusedNowAndThen(kernels::Corrector& corrector);
+
+  struct OfRun {
+    uint64_t order = 0;
+    server::DeclaredMethodPtr method;
+  };
 
   struct Backend {
     pid_t process = 0;
@@ -61,6 +81,9 @@ class Engine {
   // join do not exist there.
   std::atomic<Backend*> backend_ = nullptr;
   std::atomic<bool> is_closed_ = false;
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::string, OfRun> declared_;
+  uint64_t num_declared_ = 0;
 };
 
 }  // namespace counterweight::embedded

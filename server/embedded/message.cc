@@ -102,8 +102,10 @@ Failure ReadRequest(std::string_view text, int32_t format,
   return {};
 }
 
-Failure ReadMerge(std::string_view text, int32_t format,
-                  v1::MergeSumsRequest* request) {
+namespace {
+
+template <class Request>
+Failure ReadSmall(std::string_view text, int32_t format, Request* request) {
   std::string converted;
   if (format == CW_JSON) {
     Failure failure = ToBytes(text, request->GetTypeName(), &converted);
@@ -117,6 +119,18 @@ Failure ReadMerge(std::string_view text, int32_t format,
     ReadNumbers(request->mutable_method());
   }
   return {};
+}
+
+}  // namespace
+
+Failure ReadMerge(std::string_view text, int32_t format,
+                  v1::MergeSumsRequest* request) {
+  return ReadSmall(text, format, request);
+}
+
+Failure ReadDeclaration(std::string_view text, int32_t format,
+                        v1::DeclareRunRequest* request) {
+  return ReadSmall(text, format, request);
 }
 
 Failure Write(const google::protobuf::Message& message, int32_t format,

@@ -21,6 +21,9 @@ Failure ReadRequest(std::string_view text, int32_t format,
 Failure ReadMerge(std::string_view text, int32_t format,
                   v1::MergeSumsRequest* request);
 
+Failure ReadDeclaration(std::string_view text, int32_t format,
+                        v1::DeclareRunRequest* request);
+
 // Writes the message in `format`.
 Failure Write(const google::protobuf::Message& message, int32_t format,
               std::string* text);
