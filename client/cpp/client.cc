@@ -416,6 +416,12 @@ Status Client::ReportStep(const v1::ReportStepRequest& request,
   return implementation_->Ask("ReportStep", request, response, call_options);
 }
 
+Status Client::DeclareRun(const v1::DeclareRunRequest& request,
+                          v1::DeclareRunResponse* response,
+                          const CallOptions& call_options) {
+  return implementation_->Ask("DeclareRun", request, response, call_options);
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
 }

@@ -98,6 +98,14 @@ class Client {
                     v1::ReportStepResponse* response,
                     const CallOptions& call_options = {});
 
+  // Declares which method a run uses; answers to its batches then warn of
+  // another one. The request needs labels with run, and a method. Retries as
+  // Correct does. kUnimplemented: the server is without the feature
+  // "declare_run".
+  Status DeclareRun(const v1::DeclareRunRequest& request,
+                    v1::DeclareRunResponse* response,
+                    const CallOptions& call_options = {});
+
   // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
   // Access::kInput and outputs of Access::kOutput may lie anywhere in them
   // (elements aligned) and are not copied by kSharedMemory. Other transports

@@ -536,6 +536,19 @@ def test_a_flag_turns_it_off(start_server: Callable[..., ServerProcess]) -> None
     assert server.metric("counterweight_corrected_batches_total") == 1
 
 
+def test_a_run_with_another_method_than_it_declares(
+    browser: Browser, server: ServerProcess
+) -> None:
+    with cw.Client(server.address) as client:
+        client.declare_run("token_tis", run="other")
+        client.correct(method="icepop", run="other", **clean_batch())
+    browser.open(page_of(server))
+    choose(browser, "other")
+    wait_for(browser, "return document.getElementById('advice').textContent.includes('declares')")
+    words = "return [...document.querySelectorAll('#runs .word')].map(e => e.textContent)"
+    assert browser.run(words) == ["not the declared method"]
+
+
 def test_steps_that_a_trainer_reports(browser: Browser, server: ServerProcess) -> None:
     issued = cw.Receipt(fingerprint=7, tokens=100, changed_tokens=90, weight_excess=3.0)
     unused = cw.Receipt(fingerprint=8, tokens=100)

@@ -115,6 +115,16 @@ def test_publications_are_refused(server: ServerProcess) -> None:
     assert runs_of(server) == {"team-a-1", "team-b-1"}
 
 
+def test_declarations_are_refused(server: ServerProcess) -> None:
+    with cw.Client(server.address, token=TRAINER) as client:
+        assert client.declare_run("token_tis", run="team-a-1").method == "token_tis"
+        with pytest.raises(cw.CounterweightError) as caught:
+            client.declare_run("token_tis", run="team-b-1")
+        is_refused(caught.value, "team-b-1")
+    page = scrape(server, f"Bearer {OTHER}")
+    assert re.findall(r'run_other_method_total{run="([^"]*)"} 0', page) == ["team-a-1"]
+
+
 def test_a_changed_file_binds_open_connections(server: ServerProcess, file: pathlib.Path) -> None:
     with cw.Client(server.address, token=OTHER) as client:
         client.correct(method="token_tis", run="team-b", **padded_batch())

@@ -47,6 +47,7 @@ from counterweight_rl.config import (
     Preset,
     RejectionRule,
 )
+from counterweight_rl.declare_run import RunDeclaration
 from counterweight_rl.diagnosis import Diagnosis, Finding
 from counterweight_rl.errors import (
     CopyWarning,
@@ -122,6 +123,7 @@ __all__ = [
     "RuleEffect",
     "RuleEvaluation",
     "RuleSummary",
+    "RunDeclaration",
     "ServerInfo",
     "Staleness",
     "StalenessBucket",

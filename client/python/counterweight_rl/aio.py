@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from counterweight_rl import calls, diagnose_call, step_report
+from counterweight_rl import calls, declare_run, diagnose_call, step_report
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.config import Method
+from counterweight_rl.declare_run import RunDeclaration
 from counterweight_rl.diagnosis import Diagnosis
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_aio import LocalConnection
@@ -455,6 +456,37 @@ class Client(OneProcess):
             timeout=timeout,
         )
         return await self._connection.run(call)
+
+    async def declare_run(
+        self,
+        method: Method,
+        *,
+        run: str,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> RunDeclaration:
+        """Declares which method a run uses, once, from what the trainer trains with.
+
+        From then on answers to batches of the run that another method corrected have a warning with
+        both names, and the server counts them for its alerts. Methods are compared by what they
+        compute, not by how they are written. A client "local:" compares the batches that it
+        corrects itself, and declares to the server of ``publish``, if it has one.
+
+        Args:
+            method: As in ``correct``.
+            run: The run, as in ``correct``. The server keeps its method as long as its series; a
+                later declaration replaces it.
+            request_id: Identifier of this request. None: the client makes one.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            InvalidRequestError: The run or the method is wrong, as in ``correct``.
+            CounterweightError: The errors of ``correct``; UNIMPLEMENTED from a server without the
+                feature "declare_run".
+        """
+        return await self._connection.run(
+            declare_run.declare_run(method, run=run, request_id=request_id, timeout=timeout)
+        )
 
     async def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:
         """Returns every named method, in the table's order.

@@ -48,7 +48,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-RPCS = ("Correct", "ListMethods", "GetServerInfo", "MergeSums", "Diagnose", "ReportStep")
+RPCS = (
+    "Correct",
+    "ListMethods",
+    "GetServerInfo",
+    "MergeSums",
+    "Diagnose",
+    "ReportStep",
+    "DeclareRun",
+)
 
 
 @dataclass(frozen=True)

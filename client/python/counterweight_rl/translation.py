@@ -42,6 +42,7 @@ _RPCS = {
     "MergeSums": "client.merge()",
     "Diagnose": "client.diagnose()",
     "ReportStep": "client.report_step()",
+    "DeclareRun": "client.declare_run()",
     "CorrectStream": 'transport="stream"',
     "Publish": "publish=",
 }

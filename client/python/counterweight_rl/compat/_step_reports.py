@@ -118,7 +118,7 @@ class StepReports:
                 # Several servers never see all parts of a step, and each rank's part is whole.
                 num_reports=1 if self._publisher.takes_turns else num_reports,
             )
-            self._publisher.report(call.message)
+            self._publisher.report(call.message, "ReportStep")
         except Exception as error:
             self._failed += 1
             self._warn(error)

@@ -51,8 +51,8 @@ class Publisher(Protocol):
     def put(self, message: bytes) -> None:
         """Takes the sums of one batch."""
 
-    def report(self, message: Message) -> None:
-        """Takes a report of a step."""
+    def report(self, message: Message, rpc: str) -> None:
+        """Takes a report of a step, or the declaration of a run."""
 
     def drop(self) -> None:
         """Counts a batch without sums as given up."""
@@ -124,6 +124,8 @@ class Engine:
             return call.read(self._diagnose(call, timeout, stop))
         if call.rpc == "ReportStep":
             return call.read(self._report(call.message))
+        if call.rpc == "DeclareRun":
+            return call.read(self._declare(call))
         answer = ctypes.POINTER(library.Answer)()
         functions = {
             "ListMethods": self._library.cw_list_methods,
@@ -165,8 +167,26 @@ class Engine:
     def _report(self, message: Message) -> Message:
         """The answer of ReportStep, which this process gives for its own side."""
         if self._publisher is not None:
-            self._publisher.report(message)
+            self._publisher.report(message, "ReportStep")
         return step_report.answer(message)
+
+    def _declare(self, call: calls.Call[Any]) -> Message:
+        """The answer of DeclareRun; this handle compares its own batches."""
+        message = json_form.dump(call.message)
+        answer = ctypes.POINTER(library.Answer)()
+        if self._library.cw_declare_run(
+            self._handle, library.bytes_of(message), library.JSON, ctypes.byref(answer)
+        ):
+            raise self._failure(call.request_id, Sent())
+        try:
+            if self.prepared is not None:
+                # A plan compares when it is made.
+                self.prepared.close()
+            if self._publisher is not None:
+                self._publisher.report(call.message, "DeclareRun")
+            return json_form.load(answer.contents.message.copy())
+        finally:
+            self._library.cw_free(answer)
 
     def _merge(self, call: calls.Call[Any]) -> Message:
         """The answer of MergeSums, with the sums as PartialSums."""

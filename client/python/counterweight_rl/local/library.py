@@ -188,6 +188,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             _ANSWER,
         ),
     ),
+    "cw_declare_run": (ctypes.c_int, (ctypes.c_void_p, Bytes, ctypes.c_int32, _ANSWER)),
     "cw_add_receipt": (
         None,
         (

@@ -40,6 +40,7 @@ FLUSH_SECONDS = 2.0
 """Longest wait for the rest when the client is closed or the process ends."""
 FORK_SECONDS = 1.0
 """Longest wait of a fork for the attempts in progress, of all publishers together."""
+_MOST_SENTENCES = 64
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ class Publisher(OneProcess):
         self._is_away = False
         self._has_given_up = False
         self._warned: set[StatusCode] = set()
+        self._sentences: set[str] = set()  # those of the server that were logged
 
     def another(self, what: str) -> Publisher:
         """Returns one to the same server for messages of another kind."""
@@ -158,14 +160,14 @@ class Publisher(OneProcess):
         """Whether messages may go to several servers."""
         return self._access.target.takes_turns
 
-    def report(self, message: Mapping[str, Any]) -> None:
-        """Sends a ReportStepRequest later, as ``put`` does."""
+    def report(self, message: Mapping[str, Any], rpc: str) -> None:
+        """Sends a request of ReportStep or DeclareRun later, as ``put`` does."""
         # Clients that report nothing need no protobuf.
         from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
         from counterweight_rl.arrays import framing
 
-        request = framing.to_message(message, pb.ReportStepRequest)
-        self.put(request.SerializeToString(), "ReportStep")
+        kind = pb.ReportStepRequest if rpc == "ReportStep" else pb.DeclareRunRequest
+        self.put(framing.to_message(message, kind).SerializeToString(), rpc)
 
     def put(self, message: bytes, rpc: str = "Publish") -> None:
         """Sends a PublishRequest later; drops the oldest message if too many wait."""
@@ -247,7 +249,11 @@ class Publisher(OneProcess):
         try:
             with self._calling:
                 call = self._access.channel(grpc).unary_unary(SERVICE + message[0])
-                call(message[1], timeout=self._seconds_left(), metadata=self._access.metadata())
+                answer = call(
+                    message[1], timeout=self._seconds_left(), metadata=self._access.metadata()
+                )
+            if message[0] == "Publish" and answer:
+                self._tell_warnings(answer)
         except grpc.RpcError as error:
             return from_rpc_error(error)
         except Exception as error:  # the thread must live; a closed channel is a ValueError
@@ -288,6 +294,15 @@ class Publisher(OneProcess):
         elif not waits and self._end is None and failure.code not in self._warned:
             self._warned.add(failure.code)
             _log.warning("%s refuses %s, which are dropped: %s", self._target, self._what, failure)
+
+    def _tell_warnings(self, answer: bytes) -> None:
+        """Logs each sentence of the server about a batch once."""
+        from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+
+        for warning in pb.PublishResponse.FromString(answer).warnings:
+            if warning not in self._sentences and len(self._sentences) < _MOST_SENTENCES:
+                self._sentences.add(warning)
+                _log.warning("%s warns: %s", self._target, warning)
 
     def _tell_of_loss(self) -> None:
         if self._warned:

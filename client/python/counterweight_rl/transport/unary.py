@@ -19,10 +19,12 @@ _ANSWERS: dict[str, Any] = {
     "MergeSums": pb.MergeSumsResponse,
     "Diagnose": pb.DiagnoseResponse,
     "ReportStep": pb.ReportStepResponse,
+    "DeclareRun": pb.DeclareRunResponse,
 }
 _REQUESTS: dict[str, Any] = {
     "MergeSums": pb.MergeSumsRequest,
     "ReportStep": pb.ReportStepRequest,
+    "DeclareRun": pb.DeclareRunRequest,
 }
 
 
