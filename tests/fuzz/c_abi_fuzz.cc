@@ -174,6 +174,16 @@ void CheckMerge(const std::string& message, int32_t format) {
   cw_free(answer);
 }
 
+// The method of a run.
+void CheckDeclaration(const std::string& message, int32_t format) {
+  cw_answer* answer = nullptr;
+  const int code = cw_declare_run(Handle(), {message.data(), message.size()},
+                                  format, &answer);
+  CheckError(code);
+  if (code == CW_OK) CheckAnswer(answer, /*is_sized=*/true);
+  cw_free(answer);
+}
+
 // The same batch, examined.
 void CheckDiagnosis(const cw_request& request) {
   cw_answer* answer = nullptr;
@@ -189,6 +199,7 @@ void CheckMessage(Input input) {
   const bool is_json = (choices & kJson) != 0;
   const std::string message = input.TakeRest();
   if ((choices & kMerge) != 0) {
+    CheckDeclaration(message, is_json ? CW_JSON : CW_PROTOBUF);
     return CheckMerge(message, is_json ? CW_JSON : CW_PROTOBUF);
   }
   std::vector<cw_bytes> tensors;

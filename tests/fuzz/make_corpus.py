@@ -300,6 +300,10 @@ def write_publications() -> None:
     batch.drift.token_histogram.extend((1, 2, 3, 4, 10, 60, 10, 4, 3, 2, 1))
     batch.drift.sequence_histogram.extend((0, 0, 0, 1, 1, 3, 2, 0, 0, 0, 0))
     write("publication", "plain", made.SerializeToString())
+    made.method_of_batch.method.preset.name = "token_tis"
+    made.method_of_batch.facts = 3
+    write("publication", "method", made.SerializeToString())
+    made.ClearField("method_of_batch")
     batch.rules.add(name="rule", dropped_tokens=10, dropped_sequences=1)
     batch.weight.weight, batch.weight.weight_squared, batch.weight.max = 101, 104.5, 2
     batch.loss.total = -0.5
@@ -371,6 +375,22 @@ def write_step_reports() -> None:
     write("step_report", "more_changed", made.SerializeToString())
 
 
+def write_declarations() -> None:
+    """Seeds of `declaration`: a preset, a config, a block, and labels that no declaration has."""
+    labels = {"run": "run"}
+    made = service.DeclareRunRequest(request_id="id", labels=labels)
+    made.method.preset.name = "token_tis_ppo_clip"
+    write("declaration", "preset", made.SerializeToString())
+    made.labels.step = 1
+    write("declaration", "step", made.SerializeToString())
+    made.labels.ClearField("step")
+    made.method.config.rules.add().upper = 2.0
+    write("declaration", "config", made.SerializeToString())
+    made.method.dialect.system = "verl"
+    made.method.dialect.block.update({"rollout_is": "token", "rollout_is_threshold": 2.0})
+    write("declaration", "block", made.SerializeToString())
+
+
 def write_merges() -> None:
     """Seeds of `merge`, and of `c_abi`: parts that add up, and some that do not."""
     small, drops = "token_tis", "geo_rs_token_tis_ppo_clip"
@@ -426,6 +446,7 @@ def main() -> None:
     write_texts()
     write_publications()
     write_step_reports()
+    write_declarations()
     write_messages()
     write_merges()
     write_words()

@@ -37,12 +37,15 @@ void CheckRequest(const std::string& bytes) {
   ExpectReadable(read.violations);
   if (!read.ok()) return;
   Show(read.value);
+  const v1::Method& method = request.has_method()
+                                 ? request.method()
+                                 : request.method_of_batch().method();
   const v1::PublishRequest written =
-      server::WritePublication(read.value, request.method());
+      server::WritePublication(read.value, method);
   const auto again = server::ReadPublication(written, {});
   Expect(again.ok(), "what is written can be read");
-  Expect(server::WritePublication(again.value, request.method())
-                 .SerializeAsString() == written.SerializeAsString(),
+  Expect(server::WritePublication(again.value, method).SerializeAsString() ==
+             written.SerializeAsString(),
          "it says the same");
 }
 
