@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import counterweight_rl as cw
@@ -265,8 +265,11 @@ def test_unknown_dialect_and_keys(client: cw.Client) -> None:
     assert result.weights is not None
 
 
-def nulls(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: inner and nulls(inner) for name, inner in table.items()}
+def nulls(table: Any) -> Any:
+    """A block with every field: a list has one element."""
+    if isinstance(table, list):
+        return [nulls(each) for each in table]
+    return table and {name: nulls(inner) for name, inner in table.items()}
 
 
 @pytest.mark.parametrize("system", FIELDS)
