@@ -26,7 +26,8 @@ class Publisher:
         self.dropped = 0
         self.messages: list[Any] = []
 
-    def report(self, message: Any) -> None:
+    def report(self, message: Any, rpc: str) -> None:
+        assert rpc == "ReportStep"
         self.messages.append(message)
 
 

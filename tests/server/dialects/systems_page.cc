@@ -143,8 +143,8 @@ std::vector<Part> Penalties() {
        {std::pair{KlEstimator::kK1, "k1"}, std::pair{KlEstimator::kK2, "k2"},
         std::pair{KlEstimator::kK3, "k3"},
         std::pair{KlEstimator::kAbs, "absolute value"}}) {
-    parts.push_back({name, LossOf([=](const LossSpec& loss) {
-                       return loss.kl.estimator == estimator;
+    parts.push_back({name, LossOf([value = estimator](const LossSpec& loss) {
+                       return loss.kl.estimator == value;
                      })});
   }
   parts.push_back({"times the policy's ratio", LossOf([](const LossSpec& loss) {
@@ -167,8 +167,8 @@ std::vector<Part> Divisors() {
         std::pair{BatchCount::kKeptRows, "rows with a kept token"},
         std::pair{BatchCount::kGroups, "prompts"},
         std::pair{BatchCount::kOne, "a count of the block"}}) {
-    parts.push_back({name, LossOf([=](const LossSpec& loss) {
-                       return loss.reduction.count == count;
+    parts.push_back({name, LossOf([value = count](const LossSpec& loss) {
+                       return loss.reduction.count == value;
                      })});
   }
   for (const auto& [row, name] :
@@ -176,8 +176,8 @@ std::vector<Part> Divisors() {
         std::pair{RowCount::kKeptTokens, "and a row's kept tokens"},
         std::pair{RowCount::kGroupTokens, "and a prompt's tokens"},
         std::pair{RowCount::kGiven, "and a row's number from the block"}}) {
-    parts.push_back({name, LossOf([=](const LossSpec& loss) {
-                       return loss.reduction.row == row;
+    parts.push_back({name, LossOf([value = row](const LossSpec& loss) {
+                       return loss.reduction.row == value;
                      })});
   }
   return parts;
