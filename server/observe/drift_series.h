@@ -90,10 +90,10 @@ class DriftSeries {
                             std::string_view client);
   // The method that the run declares; null: none.
   DeclaredMethodPtr Declared(std::string_view run) const;
-  // Notes whether a batch of `client` had another method than its run declares,
-  // and counts that, unless its request_id was noted recently. Without effect
-  // on a run that has none any more.
-  void NoteMethod(std::string_view run, std::string_view client,
+  // Notes whether a batch of `client` had another method than its run, `name`,
+  // declares, and counts that, unless its request_id was noted recently.
+  // Without effect on a run that has none any more.
+  void NoteMethod(std::string_view name, std::string_view client,
                   std::string_view request_id, bool is_other);
 
   // Removes the gauges that no batch has set for gauge_window: a run that has
