@@ -66,7 +66,7 @@ def _here(command: list[str], variables: Mapping[str, str]) -> subprocess.Comple
 def done(*arguments: object, **settings: Any) -> str:
     """Returns the output of a command that succeeds and is silent on stderr."""
     ended = counterweight(*arguments, **settings)
-    assert ended.stderr == ""
+    assert ended.stderr == "", ended.stderr
     assert ended.returncode == 0
     return ended.stdout
 

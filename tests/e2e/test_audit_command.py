@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 
 import pytest
 
@@ -90,6 +92,34 @@ def test_a_server_as_the_engine_prints_the_same(place: pathlib.Path, server: Ser
     done = counterweight("audit", place, "--methods", METHODS, changes=changes)
     assert done.stdout == printed
     assert server.metric("counterweight_sequences_total") > between
+
+
+def test_an_engine_that_does_not_answer_ends_the_audit(
+    place: pathlib.Path, start_server: Callable[..., ServerProcess]
+) -> None:
+    frozen = start_server()
+    frozen.freeze()
+    done = counterweight("audit", place, "--target", frozen.address, "--timeout", "1")
+    assert done.returncode != 0
+    assert "deadline" in done.stderr.lower()
+    assert "digest" not in done.stdout
+
+
+def test_an_engine_that_requires_a_token_gets_it(
+    place: pathlib.Path, tmp_path: pathlib.Path, start_server: Callable[..., ServerProcess]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-of-the-audit")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"audit sha256:{hashlib.sha256(b'secret-of-the-audit').hexdigest()}\n")
+    guarded = start_server(f"--tokens={tokens}")
+    flags = ("--target", guarded.address, "--processes", "2")
+    without = counterweight("audit", place, *flags)
+    assert without.returncode != 0
+    assert "token" in without.stderr
+    changes = {"COUNTERWEIGHT_TOKEN_FILE": str(token)}
+    done = counterweight("audit", place, *flags, changes=changes)
+    assert done.stdout == run(place)
 
 
 def test_a_malformed_target_is_named_where_it_was_written(

@@ -38,10 +38,10 @@ def audit(
         for path, of_file in itertools.groupby(pairs, key=lambda pair: pair[0].path):
             part = Part(spec.hash)
             for unit, data in of_file:
-                part.add(from_bytes(data), work.client(spec.target))
+                part.add(from_bytes(data), work.client(spec))
                 done += unit.num_bytes
                 progress(done)
-            total.add(_unless_changed(path, part, spec), work.client(spec.target))
+            total.add(_unless_changed(path, part, spec), work.client(spec))
     except KeyboardInterrupt:
         left = sum(unit.num_bytes for unit in units) - done
         total.add_problem(Problem("", f"interrupted: {left} bytes were not read", 0, 0))

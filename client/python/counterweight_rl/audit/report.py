@@ -105,7 +105,7 @@ def of_part(part: Part, spec: Spec) -> Report:
     """
     if part.spec != spec.hash:
         raise ValueError("the part is of an audit with another spec")
-    client = work.client(spec.target)
+    client = work.client(spec)
     digest = hashlib.sha256()
     whole: Drift | None = None
     metrics: Mapping[str, float] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from counterweight_rl import messages
 from counterweight_rl.config import Preset
 from counterweight_rl.suggestions import did_you_mean
+from counterweight_rl.transport.channel import TlsConfig
 
 KEYS = ("staleness", "step", "version", "position", "length", "replica")
 """The properties of tokens and sequences that drift is shown by."""
@@ -61,6 +62,9 @@ class Spec:
         doctor: Whether batches are examined for faults.
         target: The engine, as in ``Client``; every process of an audit has to reach it. Numbers do
             not depend on it.
+        timeout: Seconds of a call to a server; > 0. "local:" has no limit.
+        token_file: As in ``Client``.
+        tls: As in ``Client``; of files, which every process has to read.
     """
 
     methods: Mapping[str, Preset] = field(default_factory=dict)
@@ -69,6 +73,9 @@ class Spec:
     since: float | None = None
     doctor: bool = True
     target: str = LOCAL
+    timeout: float = 60.0
+    token_file: str | None = None
+    tls: TlsConfig | None = None
 
     def __post_init__(self) -> None:
         for name in self.by:

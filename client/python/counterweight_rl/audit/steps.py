@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from counterweight_rl.audit import work
 from counterweight_rl.audit.part import from_bytes
-from counterweight_rl.audit.spec import LOCAL, Spec
+from counterweight_rl.audit.spec import Spec
 
 
 def unit(path: str, group: int, spec: Spec) -> bytes:
@@ -25,17 +25,17 @@ def unit(path: str, group: int, spec: Spec) -> bytes:
     return work.audit(path, group, spec).to_bytes()
 
 
-def merge(one: bytes, other: bytes, *, target: str = LOCAL) -> bytes:
+def merge(one: bytes, other: bytes, spec: Spec | None = None) -> bytes:
     """Adds two parts; any order and grouping of the same units gives the same report.
 
     Args:
         one: A part.
         other: A part of other units.
-        target: The engine that adds, as in ``Client``.
+        spec: Has the engine that adds; None: this process.
 
     Raises:
         ValueError: They are of different specs, or have a unit in common.
     """
     part = from_bytes(one)
-    part.add(from_bytes(other), work.client(target))
+    part.add(from_bytes(other), work.client(spec))
     return part.to_bytes()

@@ -16,6 +16,8 @@ from counterweight_rl.audit.spec import LOCAL, Spec
 from counterweight_rl.client import Client
 from counterweight_rl.config import Method, Preset
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
+from counterweight_rl.local.target import read_target
+from counterweight_rl.transport.channel import TlsConfig
 
 PLAIN: Method = "none"
 """The method with the metrics of the drift alone."""
@@ -23,10 +25,18 @@ ALL = ("all", "")
 Arrays = dict[str, Any]
 
 
+def client(spec: Spec | None = None) -> Client:
+    """This process's client of a spec's engine; None: the engine of this process."""
+    if spec is None or read_target(spec.target) is not None:
+        return _open(LOCAL if spec is None else spec.target, None, None, None)
+    return _open(spec.target, spec.timeout, spec.token_file, spec.tls)
+
+
 @functools.cache
-def client(target: str = LOCAL) -> Client:
-    """This process's client of a target."""
-    return Client(target, timeout=None)
+def _open(
+    target: str, timeout: float | None, token_file: str | None, tls: TlsConfig | None
+) -> Client:
+    return Client(target, timeout=timeout, token_file=token_file, tls=tls)
 
 
 def check_methods(spec: Spec) -> None:
@@ -36,7 +46,7 @@ def check_methods(spec: Spec) -> None:
         ValueError: A method does not exist, or needs what logs do not have.
     """
     for name, method in spec.methods.items():
-        _needs_current(name, method, spec.target)
+        _needs_current(name, method, spec)
 
 
 def audit(path: str, group: int, spec: Spec) -> Part:
@@ -77,7 +87,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
         "policy_versions": rows.stale_versions,
     }
     whole = keys.Selection(None, rows.lengths)
-    part.add_total(ALL, _sums(arrays, whole, PLAIN, spec.target), client(spec.target))
+    part.add_total(ALL, _sums(arrays, whole, PLAIN, spec), client(spec))
     del arrays["policy_versions"]
     of_all: Total | None = None
     for key in spec.by:
@@ -85,28 +95,26 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
             continue
         for value, selection in keys.split(rows, key):
             if selection.places is None and selection.mask is None:
-                of_value = of_all = of_all or _sums(arrays, whole, PLAIN, spec.target)
+                of_value = of_all = of_all or _sums(arrays, whole, PLAIN, spec)
             else:
-                of_value = _sums(arrays, selection, PLAIN, spec.target)
-            part.add_total((key, value), of_value, client(spec.target))
+                of_value = _sums(arrays, selection, PLAIN, spec)
+            part.add_total((key, value), of_value, client(spec))
     for name, method in spec.methods.items():
         given = dict(arrays)
-        if _needs_current(name, method, spec.target):
+        if _needs_current(name, method, spec):
             given["current_log_probs"] = given.pop("old_log_probs")
-        part.add_total(
-            ("method", name), _sums(given, whole, method, spec.target), client(spec.target)
-        )
+        part.add_total(("method", name), _sums(given, whole, method, spec), client(spec))
     if spec.doctor:
-        _examine(part, path, group, rows, spec.target)
+        _examine(part, path, group, rows, spec)
 
 
-def _sums(arrays: Arrays, selection: keys.Selection, method: Method, target: str) -> Total:
+def _sums(arrays: Arrays, selection: keys.Selection, method: Method, spec: Spec) -> Total:
     places = selection.places
     chosen = arrays if places is None else {n: array[places] for n, array in arrays.items()}
     if selection.mask is not None:
         chosen = {**chosen, "response_mask": selection.mask}
     extra: Arrays = {"policy_version": NEWEST} if "policy_versions" in chosen else {}
-    result = client(target).correct(
+    result = client(spec).correct(
         method=method,
         sequence_lengths=selection.lengths,
         outputs=["keep_mask"],
@@ -119,9 +127,9 @@ def _sums(arrays: Arrays, selection: keys.Selection, method: Method, target: str
     return Total(result.sums)
 
 
-def _examine(part: Part, path: str, group: int, rows: UnitRows, target: str) -> None:
+def _examine(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> None:
     try:
-        found = client(target).diagnose(
+        found = client(spec).diagnose(
             response_mask=rows.mask,
             rollout_log_probs=rows.rollout,
             old_log_probs=rows.old,
@@ -150,13 +158,13 @@ def _examine(part: Part, path: str, group: int, rows: UnitRows, target: str) -> 
 _checked: dict[tuple[str, str, int], bool] = {}
 
 
-def _needs_current(name: str, method: Preset, target: str) -> bool:
+def _needs_current(name: str, method: Preset, spec: Spec) -> bool:
     """Whether a method compares current with rollout log-probs, which the trainer's then are.
 
     Raises:
         ValueError: It does not exist, or needs what logs do not have.
     """
-    key = (repr(method), target, os.getpid())
+    key = (repr(method), spec.target, os.getpid())
     if key in _checked:
         return _checked[key]
     ones = np.full(1, -1, np.float32)
@@ -165,7 +173,7 @@ def _needs_current(name: str, method: Preset, target: str) -> bool:
     failures = []
     for needs, trained in ((False, "old_log_probs"), (True, "current_log_probs")):
         try:
-            _sums({**batch, trained: ones}, whole, method, target)
+            _sums({**batch, trained: ones}, whole, method, spec)
             _checked[key] = needs
             return needs
         except InvalidRequestError as error:

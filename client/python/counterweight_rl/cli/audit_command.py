@@ -15,7 +15,7 @@ from counterweight_rl.audit.part import Part
 from counterweight_rl.audit.report import of_part
 from counterweight_rl.audit.spec import KEYS, LOCAL, Spec
 from counterweight_rl.cli import audit, audit_html, display
-from counterweight_rl.cli.connection import check_target
+from counterweight_rl.cli.connection import Connection, connected
 from counterweight_rl.cli.method import read_methods
 from counterweight_rl.cli.problems import FailureError, InputError
 
@@ -52,7 +52,7 @@ def read_spec(
     columns: tuple[str, ...],
     since: str | None,
     doctor: bool,
-    target: str = LOCAL,
+    connection: Connection,
 ) -> Spec:
     """Reads the flags of those names.
 
@@ -73,7 +73,11 @@ def read_spec(
             columns=named,
             since=read_since(since),
             doctor=doctor,
-            target=target,
+            # Units have any size.
+            target=LOCAL if connection.target == "local:" else connection.target,
+            timeout=connection.timeout,
+            token_file=connection.token_file,
+            tls=connection.tls,
         )
     except ValueError as error:
         raise InputError(f"--{error}") from error
@@ -100,17 +104,11 @@ def read_spec(
     "--processes", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes."
 )
 @click.option("--on", type=click.Choice(["ray"]), help="Cluster that computes instead.")
-@click.option(
-    "--target",
-    "-t",
-    default=LOCAL,
-    envvar="COUNTERWEIGHT_TARGET",
-    help='"local:" or a server, "host:port" or "unix:/path". '
-    'Default: COUNTERWEIGHT_TARGET of the environment, else "local:".',
-)
 @click.option("--html", type=_FILE, help="File for a report with pictures.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@connected
 def command(
+    connection: Connection,
     place: pathlib.Path,
     methods: str | None,
     by: str,
@@ -120,7 +118,6 @@ def command(
     doctor: bool,
     processes: int,
     on: str | None,
-    target: str,
     html: pathlib.Path | None,
     as_json: bool,
 ) -> None:
@@ -132,8 +129,7 @@ def command(
 
     Exit codes: 0 all was audited; 1 some was left out, which is named; 2 nothing could be audited.
     """
-    check_target(target)
-    spec = read_spec(methods, by, columns, since, doctor, target)
+    spec = read_spec(methods, by, columns, since, doctor, connection)
     if on is not None and processes != 1:
         raise InputError(f"--on={on} and --processes exclude each other")
     if state is not None and since is not None:
@@ -182,7 +178,7 @@ def _audit(
             raise
         raise FailureError("--on=ray needs Ray: pip install ray") from error
     if before is not None:
-        part.add(before, work.client(spec.target))
+        part.add(before, work.client(spec))
     if state is not None:
         folder.write_state(state, part)
     return part

@@ -46,17 +46,13 @@ class Connection:
             raise InputError(str(error)) from None
 
 
-def check_target(target: str) -> None:
-    """Checks ``--target``, which the environment may give.
-
-    Raises:
-        InputError: It is malformed.
-    """
+def _check(target: str, timeout: float) -> None:
     source = click.get_current_context().get_parameter_source("target")
     name = _VARIABLE if source is ParameterSource.ENVIRONMENT else "--target"
     try:
         if read_target(target, name) is None:
             read_server(target, name)
+        read_seconds("--timeout", timeout)
     except ValueError as error:
         raise InputError(str(error)) from None
 
@@ -72,11 +68,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
             "server_name": arguments.pop("tls_server_name"),
         }
         given = {name: value for name, value in files.items() if value is not None}
-        check_target(arguments["target"])
-        try:
-            read_seconds("--timeout", arguments["timeout"])
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        _check(arguments["target"], arguments["timeout"])
         tls = TlsConfig(**given) if arguments.pop("tls") or given else None
         connection = Connection(
             arguments.pop("target"), arguments.pop("timeout"), arguments.pop("token_file"), tls
