@@ -99,7 +99,8 @@ class Client {
                     const CallOptions& call_options = {});
 
   // Declares which method a run uses; answers to its batches then warn of
-  // another one. The request needs labels with run, and a method. Retries as
+  // another one. Each of several servers needs it, and one that was started
+  // again. The request needs labels with run, and a method. Retries as
   // Correct does. kUnimplemented: the server is without the feature
   // "declare_run".
   Status DeclareRun(const v1::DeclareRunRequest& request,

@@ -9,9 +9,9 @@ import (
 )
 
 // DeclareRun declares which method a run uses, once, from what the trainer trains with. From then
-// on results of the run's batches that another method corrected have a warning with both names. It
-// returns the method's name and sentences, as that the run declared another method before. Errors
-// are those of Correct, with the code codes.Unimplemented from a server without the feature
+// on results of the run's batches that another method corrected have a warning with both names. Each
+// of several servers needs the declaration, and one that was started again. It returns the method's
+// name and sentences, as that the run declared another method before. Errors are those of Correct, with the code codes.Unimplemented from a server without the feature
 // "declare_run".
 func (c *Client) DeclareRun(ctx context.Context, run string, method Method) (string, []string, error) {
 	id := newID()

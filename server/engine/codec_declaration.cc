@@ -102,8 +102,8 @@ Meanings MeaningsOf(const v1::Method& declared, const v1::Method& other,
   return of;
 }
 
-// The two methods as a sentence names them: with their numbers if the names do
-// not tell them apart.
+// The two methods as a sentence names them: with their numbers where the names
+// are equal.
 std::pair<std::string, std::string> NamesOf(const std::string& declared,
                                             const std::optional<Meaning>& a,
                                             const Meaning& b) {

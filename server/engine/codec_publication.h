@@ -35,8 +35,9 @@ Result<Publication> PublicationOf(const v1::MergeSumsRequest& request,
 
 // ReadPublication makes the same publication of it again if the numbers are
 // valid.
-// method: of the batch, written if publication.facts are there. The comparison
-// with a declared method is without one whose block is too long.
+// method: of the batch, written if publication.facts are there. One with a
+// block that is too long is left out, and is not compared with a declared
+// method.
 v1::PublishRequest WritePublication(const Publication& publication,
                                     const v1::Method& method = v1::Method());
 

@@ -80,8 +80,8 @@ WebAnswer Page::Data(std::string_view run) const {
   bool shows = false;
   for (const DriftSeries::LastBatch& each : drift_.Runs()) {
     ordered_json one = {{"name", each.run}, {"seconds", each.seconds_ago}};
-    // A run that corrects nothing may report its steps all the same, and one
-    // whose answers have no metrics has a method.
+    // A run without metrics is shown too: it may report steps, or use another
+    // method than it declares.
     if (!each.last_step.empty()) one["last_step"] = each.last_step;
     if (each.is_of_other_method) one["other_method"] = true;
     shows = shows || (each.run == run &&

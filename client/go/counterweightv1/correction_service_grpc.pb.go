@@ -87,8 +87,10 @@ type CorrectionServiceClient interface {
 	// Declares which method a run uses; a trainer calls it once, with the method
 	// that it trains with. The server keeps it with the run's series, and warns in
 	// answers to batches of the run that another method corrected, and counts
-	// them. With the feature "declare_run". A message has at most 65536 bytes
-	// after decompression; a server that drains still takes it.
+	// them. It keeps it in memory: each of several servers needs the declaration,
+	// and one that was started again. With the feature "declare_run". A message
+	// has at most 65536 bytes after decompression; a server that drains still
+	// takes it.
 	DeclareRun(ctx context.Context, in *DeclareRunRequest, opts ...grpc.CallOption) (*DeclareRunResponse, error)
 }
 
@@ -236,8 +238,10 @@ type CorrectionServiceServer interface {
 	// Declares which method a run uses; a trainer calls it once, with the method
 	// that it trains with. The server keeps it with the run's series, and warns in
 	// answers to batches of the run that another method corrected, and counts
-	// them. With the feature "declare_run". A message has at most 65536 bytes
-	// after decompression; a server that drains still takes it.
+	// them. It keeps it in memory: each of several servers needs the declaration,
+	// and one that was started again. With the feature "declare_run". A message
+	// has at most 65536 bytes after decompression; a server that drains still
+	// takes it.
 	DeclareRun(context.Context, *DeclareRunRequest) (*DeclareRunResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }

@@ -470,7 +470,8 @@ class Client(OneProcess):
         From then on answers to batches of the run that another method corrected have a warning with
         both names, and the server counts them for its alerts. Methods are compared by what they
         compute, not by how they are written. A client "local:" compares the batches that it
-        corrects itself, and declares to the server of ``publish``, if it has one.
+        corrects itself, and declares to the server of ``publish``, if it has one. Each of several
+        servers needs the declaration, and one that was started again.
 
         Args:
             method: As in ``correct``.
