@@ -1,5 +1,6 @@
 #include "tests/fuzz/message_mutator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -165,6 +166,22 @@ std::string MessageMutator::Changed(const Field* field, std::string text) {
   if (field->type() != Field::TYPE_STRING) return text;
   for (char& byte : text) byte = static_cast<char>(byte & 0x7f);
   return text;
+}
+
+size_t MutateMessage(uint8_t* data, size_t size, size_t max_size,
+                     unsigned int seed, google::protobuf::Message* message,
+                     const std::function<void(MessageMutator*)>& change) {
+  MessageMutator mutator(seed);
+  if (mutator.Below(16) == 0 ||
+      !message->ParseFromArray(data, static_cast<int>(size))) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  for (int i = mutator.Below(3); i >= 0; --i) mutator.Mutate(message);
+  if (change) change(&mutator);
+  const std::string bytes = message->SerializeAsString();
+  if (bytes.size() > max_size) return size;
+  std::copy(bytes.begin(), bytes.end(), data);
+  return bytes.size();
 }
 
 }  // namespace counterweight::fuzz

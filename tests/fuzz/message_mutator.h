@@ -3,7 +3,9 @@
 #ifndef COUNTERWEIGHT_TESTS_FUZZ_MESSAGE_MUTATOR_H_
 #define COUNTERWEIGHT_TESTS_FUZZ_MESSAGE_MUTATOR_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -41,6 +43,15 @@ class MessageMutator {
 
   std::minstd_rand random_;
 };
+
+// libFuzzer's mutation of an input that is a message: changes up to 3 fields of
+// *message, which is parsed of the input and empty before, then calls
+// `change`, if any. One input of 16, and one that does not parse, gets
+// libFuzzer's own. Returns the input's new size.
+size_t MutateMessage(
+    uint8_t* data, size_t size, size_t max_size, unsigned int seed,
+    google::protobuf::Message* message,
+    const std::function<void(MessageMutator*)>& change = nullptr);
 
 }  // namespace counterweight::fuzz
 
