@@ -4,9 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "server/engine/codec_labels.h"
+#include "server/engine/message_bytes.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -27,16 +26,6 @@ MethodContext EveryInput(bool wants_loss) {
   facts.num_sequences = 1;
   facts.padded_length = 1;
   return context;
-}
-
-std::string MethodBytes(const v1::Method& method) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  method.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
 }
 
 v1::Method MethodOf(const DeclaredMethod& declared) {
@@ -153,7 +142,7 @@ Result<Declaration> ReadDeclaration(const v1::DeclareRunRequest& request) {
   result.value = {.run = request.labels().run(),
                   .method = std::make_shared<DeclaredMethod>(
                       DeclaredMethod{.name = std::move(method.value.name),
-                                     .bytes = MethodBytes(request.method())}),
+                                     .bytes = MessageBytes(request.method())}),
                   .warnings = std::move(method.value.warnings)};
   return result;
 }
@@ -171,7 +160,7 @@ std::string WarnOfOtherMethod(const std::string& run,
                               const DeclaredMethod& declared,
                               const v1::Method& method,
                               const MethodContext& context) {
-  if (MethodBytes(method) == declared.bytes) return {};
+  if (MessageBytes(method) == declared.bytes) return {};
   const Meanings of = MeaningsOf(MethodOf(declared), method, context);
   if (!of.other || of.AreEqual()) return {};
   const auto [a, b] = NamesOf(declared.name, of.declared, *of.other);

@@ -7,12 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/math/exact_sum.h"
 #include "kernels/surrogates/list.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_enums.h"
+#include "server/engine/message_bytes.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -52,13 +51,7 @@ uint64_t HashOf(std::string_view bytes) {
 }
 
 uint64_t HashOf(const v1::Method& method) {
-  std::string bytes = Concat(kernels::kNumericsVersion, ":");
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  method.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return HashOf(bytes);
+  return HashOf(Concat(kernels::kNumericsVersion, ":", MessageBytes(method)));
 }
 
 bool IsCount(double x) {

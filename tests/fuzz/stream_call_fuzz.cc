@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "counterweight/v1/correction_service.grpc.pb.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "server/engine/message_bytes.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/stream_client.h"
 #include "tests/fuzz/stream_request.h"
@@ -166,16 +165,6 @@ StreamPlan TakePlan(Input* input, Upload* upload) {
   return plan;
 }
 
-std::string Bytes(const google::protobuf::Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  Expect(message.SerializeToCodedStream(&coded), "a message has all fields");
-  coded.Trim();
-  return bytes;
-}
-
 // The result with its chunks put back; expects the order of the protocol.
 v1::CorrectResponse Assemble(const StreamAnswer& answer) {
   const auto& messages = answer.messages;
@@ -211,7 +200,8 @@ void CheckWhole(StreamServer* server, const v1::CorrectRequest& request,
   v1::CorrectResponse response = Assemble(answer);
   response.clear_timing();
   expected.clear_timing();
-  Expect(Bytes(response) == Bytes(expected), "a stream answers as Correct does",
+  Expect(server::MessageBytes(response) == server::MessageBytes(expected),
+         "a stream answers as Correct does",
          response.ShortDebugString() + " / " + expected.ShortDebugString());
 }
 

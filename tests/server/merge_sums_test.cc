@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpc/compression.h"
 #include "gtest/gtest.h"
 #include "kernels/corrector.h"
 #include "kernels/partial_sums.h"
 #include "server/call/merge_work.h"
+#include "server/engine/message_bytes.h"
 #include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
 
@@ -61,20 +60,10 @@ v1::CorrectRequest AllRows() {
   return RowsOf({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
 }
 
-std::string Canonical(const google::protobuf::Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
-}
-
 // All but the number of parts.
 std::string WithoutParts(v1::PartialSums sums) {
   sums.set_sums(kernels::kPartialParts, 0.0);
-  return Canonical(sums);
+  return MessageBytes(sums);
 }
 
 // The members that do not depend on the way to the answer.
@@ -84,7 +73,7 @@ std::string NumbersOf(v1::CorrectResponse answer) {
   answer.clear_request_id();
   answer.clear_backend();
   answer.clear_timing();
-  return Canonical(answer);
+  return MessageBytes(answer);
 }
 
 class MergeSumsTest : public testing::Test {

@@ -1479,7 +1479,7 @@ type PublishRequest struct {
 	// The method of partial_sums, and required beside them.
 	Method *Method `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	// The method of a batch without partial_sums, to be compared with the one that
-	// the run declares. Absent: it is not compared.
+	// the run declares. Absent, or of a newer release: it is not compared.
 	MethodOfBatch *MethodOfBatch `protobuf:"bytes,6,opt,name=method_of_batch,json=methodOfBatch,proto3" json:"method_of_batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
