@@ -422,6 +422,13 @@ Status Client::DeclareRun(const v1::DeclareRunRequest& request,
   return implementation_->Ask("DeclareRun", request, response, call_options);
 }
 
+Status Client::GroupAdvantages(const v1::GroupAdvantagesRequest& request,
+                               v1::GroupAdvantagesResponse* response,
+                               const CallOptions& call_options) {
+  return implementation_->Ask("GroupAdvantages", request, response,
+                              call_options);
+}
+
 Status Client::Allocate(size_t bytes, Access access, SharedBuffer* buffer) {
   return implementation_->Allocate(bytes, access, buffer);
 }

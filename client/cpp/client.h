@@ -107,6 +107,13 @@ class Client {
                     v1::DeclareRunResponse* response,
                     const CallOptions& call_options = {});
 
+  // Makes advantages of the rewards of groups of answers, by baselines that know
+  // which rows were rejected. Retries as Correct does. kUnimplemented: the
+  // server is without the feature "group_advantages".
+  Status GroupAdvantages(const v1::GroupAdvantagesRequest& request,
+                         v1::GroupAdvantagesResponse* response,
+                         const CallOptions& call_options = {});
+
   // Allocates at least `bytes` zeroed bytes that the server can map: inputs of
   // Access::kInput and outputs of Access::kOutput may lie anywhere in them
   // (elements aligned) and are not copied by kSharedMemory. Other transports

@@ -238,3 +238,71 @@ const (
 	// SelectionScopeCall: Those of one request: each selects its own share.
 	SelectionScopeCall = pb.SelectionScope_SELECTION_SCOPE_CALL
 )
+
+// GroupEstimator: The baseline of a row, which is subtracted from its reward r.
+type GroupEstimator = pb.GroupEstimator
+
+// Values of GroupEstimator.
+const (
+	// GroupEstimatorGRPO: The mean over the voters of its group; divided by `std`, by default
+	// GROUP.
+	GroupEstimatorGRPO = pb.GroupEstimator_GROUP_ESTIMATOR_GRPO
+	// GroupEstimatorDRGRPO: The same; `std` is NONE by default.
+	GroupEstimatorDRGRPO = pb.GroupEstimator_GROUP_ESTIMATOR_DR_GRPO
+	// GroupEstimatorRLOO: The mean over the other voters of its group; `std` is NONE by default.
+	GroupEstimatorRLOO = pb.GroupEstimator_GROUP_ESTIMATOR_RLOO
+	// GroupEstimatorReinforcePPBaseline: As DR_GRPO; `whitening` is SAMPLE by default.
+	GroupEstimatorReinforcePPBaseline = pb.GroupEstimator_GROUP_ESTIMATOR_REINFORCE_PP_BASELINE
+)
+
+// GroupVoters: Rows whose rewards make means and deviations; one without a reward is none.
+type GroupVoters = pb.GroupVoters
+
+// Values of GroupVoters.
+const (
+	// GroupVotersAll: All rows, rejected ones too, as other systems have it.
+	GroupVotersAll = pb.GroupVoters_GROUP_VOTERS_ALL
+	// GroupVotersKeptRows: Rows with kept_tokens > 0.
+	GroupVotersKeptRows = pb.GroupVoters_GROUP_VOTERS_KEPT_ROWS
+	// GroupVotersFullyKeptRows: Rows with tokens, all of them kept.
+	GroupVotersFullyKeptRows = pb.GroupVoters_GROUP_VOTERS_FULLY_KEPT_ROWS
+)
+
+// LonelyGroup: Advantages of a group with less than `fewest_voters` voters.
+type LonelyGroup = pb.LonelyGroup
+
+// Values of LonelyGroup.
+const (
+	// LonelyGroupZero: 0.
+	LonelyGroupZero = pb.LonelyGroup_LONELY_GROUP_ZERO
+	// LonelyGroupRaw: The reward, as with a mean of 0 and a standard deviation of 1.
+	LonelyGroupRaw = pb.LonelyGroup_LONELY_GROUP_RAW
+)
+
+// RewardStd: Standard deviation that divides, of n voters with n - 1 below the sum.
+type RewardStd = pb.RewardStd
+
+// Values of RewardStd.
+const (
+	// RewardStdNone: Nothing.
+	RewardStdNone = pb.RewardStd_REWARD_STD_NONE
+	// RewardStdGroup: That of the group's voters.
+	RewardStdGroup = pb.RewardStd_REWARD_STD_GROUP
+	// RewardStdBatch: That of all voters.
+	RewardStdBatch = pb.RewardStd_REWARD_STD_BATCH
+	// RewardStdOthers: That of the group's other voters, 0 of one.
+	RewardStdOthers = pb.RewardStd_REWARD_STD_OTHERS
+)
+
+// Whitening: Of all advantages, one for each kept token, n in all: a is (a - mean) / s.
+type Whitening = pb.Whitening
+
+// Values of Whitening.
+const (
+	// WhiteningNone: Nothing.
+	WhiteningNone = pb.Whitening_WHITENING_NONE
+	// WhiteningSample: s = sqrt(variance + 1e-8), with n - 1 below the sum: verl, slime.
+	WhiteningSample = pb.Whitening_WHITENING_SAMPLE
+	// WhiteningPopulation: s = sqrt(max(variance, 1e-8)), with n: OpenRLHF, NeMo-RL.
+	WhiteningPopulation = pb.Whitening_WHITENING_POPULATION
+)

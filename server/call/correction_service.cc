@@ -16,7 +16,7 @@
 //
 // CorrectStream has steps 2 and 5 for its header, and then computes rows while
 // chunks arrive (stage receive). Publish, ReportStep and DeclareRun have steps
-// 1, 8 and 9; Diagnose has all but 8.
+// 1, 8 and 9; Diagnose, MergeSums and GroupAdvantages have all but 8.
 #include "server/call/correction_service.h"
 
 #include <iterator>
@@ -31,6 +31,7 @@
 #include "server/call/correct_stream.h"
 #include "server/call/correct_work.h"
 #include "server/call/diagnose_work.h"
+#include "server/call/group_work.h"
 #include "server/call/merge_work.h"
 #include "server/call/payload.h"
 #include "server/call/peer.h"
@@ -87,8 +88,7 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
      }},
     {"/counterweight.v1.CorrectionService/MergeSums",
      [](CorrectionService* self, std::string_view rpc) {
-       return self->Compute(
-           rpc, [](Call* call) { return std::make_unique<MergeWork>(call); });
+       return self->Compute(rpc, MakeMergeWork);
      }},
     {"/counterweight.v1.CorrectionService/Diagnose",
      [](CorrectionService* self, std::string_view rpc) {
@@ -103,6 +103,10 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
     {"/counterweight.v1.CorrectionService/DeclareRun",
      [](CorrectionService* self, std::string_view rpc) {
        return self->Instant(rpc, AnswerToDeclareRun(&self->report_));
+     }},
+    {"/counterweight.v1.CorrectionService/GroupAdvantages",
+     [](CorrectionService* self, std::string_view rpc) {
+       return self->Compute(rpc, MakeGroupWork);
      }},
 };
 
@@ -191,6 +195,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   message.add_features("partial_sums");
   message.add_features("report_step");
   message.add_features("declare_run");
+  message.add_features("group_advantages");
   // A path is for those who could open it.
   if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

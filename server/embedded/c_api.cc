@@ -357,6 +357,15 @@ int cw_declare_run(cw_handle* handle, cw_bytes request, int32_t format,
   });
 }
 
+int cw_group_advantages(cw_handle* handle, cw_bytes request, int32_t format,
+                        cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(format, answer, [&](Answer* made) {
+    Failure failure = cw::CheckMessage(handle, request);
+    return failure.ok() ? cw::GroupAdvantages(request, format, made) : failure;
+  });
+}
+
 void cw_add_receipt(const float* weights, const uint8_t* mask,
                     const int64_t* lengths, size_t num_rows,
                     cw_receipt* receipt) {

@@ -9,6 +9,7 @@
 #include "server/embedded/message.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_declaration.h"
+#include "server/engine/codec_group_baseline.h"
 #include "server/engine/codec_partial.h"
 #include "server/engine/codec_publication.h"
 #include "server/engine/codec_server_info.h"
@@ -93,6 +94,20 @@ Failure DeclareRun(Engine* engine, cw_bytes request, int32_t format,
   if (!read.ok()) return InvalidArgument(read.violations);
   const v1::DeclareRunResponse response =
       server::AnswerTo(read.value, engine->Declare(read.value).get());
+  return Write(response, format, &answer->text);
+}
+
+Failure GroupAdvantages(cw_bytes request, int32_t format, Answer* answer) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  v1::GroupAdvantagesRequest message;
+  Failure failure = ReadGroups(
+      {static_cast<const char*>(request.data), request.size}, format, &message);
+  if (!failure.ok()) return failure;
+  v1::GroupAdvantagesResponse response;
+  const server::Violations violations =
+      server::GroupAdvantages(message, &response);
+  if (!violations.empty()) return InvalidArgument(violations);
   return Write(response, format, &answer->text);
 }
 

@@ -23,6 +23,7 @@ Failure Merge(cw_bytes request, int32_t format,
               std::span<const cw_partial> parts, Answer* answer);
 Failure DeclareRun(Engine* engine, cw_bytes request, int32_t format,
                    Answer* answer);
+Failure GroupAdvantages(cw_bytes request, int32_t format, Answer* answer);
 Failure ListMethods(int32_t format, Answer* answer);
 Failure ServerInfo(Engine* engine, int32_t format, Answer* answer);
 

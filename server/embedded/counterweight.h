@@ -328,6 +328,12 @@ CW_EXPORT int cw_merge_arrays(cw_handle* handle, cw_bytes request,
 CW_EXPORT int cw_declare_run(cw_handle* handle, cw_bytes request,
                              int32_t format, cw_answer** answer);
 
+/* Advantages of groups of answers from their rewards: a
+ * counterweight.v1.GroupAdvantagesResponse for a GroupAdvantagesRequest in
+ * `format`. */
+CW_EXPORT int cw_group_advantages(cw_handle* handle, cw_bytes request,
+                                  int32_t format, cw_answer** answer);
+
 /* A counterweight.v1.Receipt, which has the meaning and the formula of each. */
 typedef struct cw_receipt {
   uint64_t fingerprint;

@@ -115,8 +115,10 @@ Failure ReadSmall(std::string_view text, int32_t format, Request* request) {
   if (!request->ParseFromArray(text.data(), static_cast<int>(text.size()))) {
     return DoesNotParse(*request);
   }
-  if (format == CW_JSON && request->has_method()) {
-    ReadNumbers(request->mutable_method());
+  if constexpr (requires { request->has_method(); }) {
+    if (format == CW_JSON && request->has_method()) {
+      ReadNumbers(request->mutable_method());
+    }
   }
   return {};
 }
@@ -130,6 +132,11 @@ Failure ReadMerge(std::string_view text, int32_t format,
 
 Failure ReadDeclaration(std::string_view text, int32_t format,
                         v1::DeclareRunRequest* request) {
+  return ReadSmall(text, format, request);
+}
+
+Failure ReadGroups(std::string_view text, int32_t format,
+                   v1::GroupAdvantagesRequest* request) {
   return ReadSmall(text, format, request);
 }
 

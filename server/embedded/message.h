@@ -24,6 +24,9 @@ Failure ReadMerge(std::string_view text, int32_t format,
 Failure ReadDeclaration(std::string_view text, int32_t format,
                         v1::DeclareRunRequest* request);
 
+Failure ReadGroups(std::string_view text, int32_t format,
+                   v1::GroupAdvantagesRequest* request);
+
 // Writes the message in `format`.
 Failure Write(const google::protobuf::Message& message, int32_t format,
               std::string* text);

@@ -9,6 +9,7 @@
 #include "kernels/methods.h"
 #include "kernels/surrogates/list.h"
 #include "server/engine/equivalents.h"
+#include "server/engine/groups_reference.h"
 
 namespace counterweight::server {
 namespace {
@@ -261,7 +262,7 @@ std::string Reference() {
       if (GroupOf(method) == section.group) text += Describe(method);
     }
   }
-  return text + SurrogateTables();
+  return text + SurrogateTables() + GroupBaselines();
 }
 
 }  // namespace

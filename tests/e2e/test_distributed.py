@@ -393,3 +393,27 @@ def test_context_rows_refuse_what_does_not_fit() -> None:
         ContextRows(None, "ring", 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="lengths has 2 numbers for 3 rows"):
         ContextRows(None, "zigzag", 3, [1, 2])
+
+
+def test_advantages_of_groups_over_ranks(local: cw.Client) -> None:
+    random = np.random.default_rng(3)
+    rewards = np.exp2(random.integers(-20, 20, 40)).astype(np.float32)
+    ids = random.integers(-3, 3, 40) * (1 << 40) + 5
+    kept = random.integers(0, 3, 40)
+    baseline = cw.GroupBaseline(estimator="grpo", epsilon=1e-6, whitening="sample")
+    whole = local.group_advantages(rewards, ids, baseline, kept_tokens=np.minimum(kept, 1))
+    group, parts = FakeMpi(3), [slice(0, 17), slice(17, 17), slice(17, 40)]
+    with futures.ThreadPoolExecutor(3) as ranks:
+        answers = list(
+            ranks.map(
+                lambda part: Step(local, METHOD, group=group).group_advantages(
+                    rewards[part], ids[part], baseline, kept_tokens=np.minimum(kept, 1)[part]
+                ),
+                parts,
+            )
+        )
+    for name in ("advantages", "baselines"):
+        joined = np.concatenate([getattr(answer, name) for answer in answers])
+        # Ranks are numbered as they ask: each has the rows that it sent.
+        assert joined.tobytes() == getattr(whole, name).tobytes()
+    assert all(answer.metrics == whole.metrics for answer in answers)

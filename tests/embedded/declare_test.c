@@ -1,4 +1,5 @@
-/* Runs that declare their method, and plans from before and after. */
+/* Messages without a batch: runs that declare their method, with plans from
+ * before and after, and advantages of groups. */
 #include "check.h"
 
 static cw_bytes BytesOf(const char* text) {
@@ -100,11 +101,44 @@ static void TestRefuses(cw_handle* handle) {
         CW_INVALID_ARGUMENT);
 }
 
+static void TestGroups(cw_handle* handle) {
+  cw_answer* answer = NULL;
+  CHECK(cw_group_advantages(
+            handle,
+            BytesOf("{\"baseline\": {\"estimator\": \"GROUP_ESTIMATOR_RLOO\"}, "
+                    "\"rewards\": [100, 1, 3, \"NaN\"], "
+                    "\"groupIds\": [7, 7, 7, \"-9223372036854775808\"], "
+                    "\"keptTokens\": [0, 1, 1, 1]}"),
+            CW_JSON, &answer) == CW_OK);
+  CHECK(Has(answer->message, "\"advantages\":[0,-2,2,0]"));
+  CHECK(Has(answer->message, "\"missing_rewards\":1"));
+  CHECK(answer->num_tensors == 0);
+  cw_free(answer);
+}
+
+static void TestGroupsRefuses(cw_handle* handle) {
+  cw_answer* answer = (cw_answer*)handle;
+  CHECK(cw_group_advantages(handle, BytesOf("{}"), CW_JSON, &answer) ==
+        CW_INVALID_ARGUMENT);
+  CHECK(answer == NULL);
+  CHECK(strstr(cw_last_error()->message, "baseline.estimator") != NULL);
+  CHECK(cw_group_advantages(handle, BytesOf("\xff"), CW_PROTOBUF, &answer) ==
+        CW_INVALID_ARGUMENT);
+  CHECK(cw_group_advantages(handle, BytesOf("{}"), 2, &answer) ==
+        CW_INVALID_ARGUMENT);
+  CHECK(cw_group_advantages(NULL, BytesOf("{}"), CW_JSON, &answer) ==
+        CW_INVALID_ARGUMENT);
+  CHECK(cw_group_advantages(handle, BytesOf("{}"), CW_JSON, NULL) ==
+        CW_INVALID_ARGUMENT);
+}
+
 int main(void) {
   cw_handle* handle = NULL;
   CHECK(cw_open(NULL, &handle) == CW_OK);
   TestWarns(handle);
   TestRefuses(handle);
+  TestGroups(handle);
+  TestGroupsRefuses(handle);
   cw_close(handle);
   CHECK(cw_open(NULL, &handle) == CW_OK);
   TestForgetsTheOldest(handle);

@@ -18,6 +18,7 @@ from typing import Any
 import counterweight_rl as cw
 import numpy as np
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service
+from counterweight_rl._gen.counterweight.v1 import group_baseline_pb2 as groups
 from counterweight_rl._gen.counterweight.v1 import method_pb2 as method
 from counterweight_rl._gen.counterweight.v1 import sums_pb2
 from counterweight_rl._gen.counterweight.v1 import tensor_pb2 as tensor
@@ -58,6 +59,8 @@ def blocks() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields blocks of the goldens that add a new key or word."""
     seen: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "tests" / "golden").glob("*/*.json")):
+        if path.parent.name == "groups":  # has no blocks
+            continue
         golden = json.loads(path.read_text())
         facts = {(golden["dialect"], *fact) for fact in describe(golden["params"])}
         if not facts <= seen:
@@ -391,6 +394,25 @@ def write_declarations() -> None:
     write("declaration", "block", made.SerializeToString())
 
 
+def write_groups() -> None:
+    """Seeds of `groups`: estimators, a system's name, and rows that differ in their lengths."""
+    made = groups.GroupAdvantagesRequest(request_id="id", rewards=[1, 0, math.nan, 3, 3])
+    made.group_ids.extend([7, 7, 7, -1, -1])
+    made.tokens.extend([3, 2, 1, 4, 0])
+    made.kept_tokens.extend([3, 1, 1, 0, 0])
+    for estimator in groups.GroupEstimator.values()[1:]:
+        made.baseline.estimator = estimator
+        made.baseline.epsilon = 1e-6
+        write("groups", f"estimator_{estimator}", made.SerializeToString())
+    made.baseline.std = groups.REWARD_STD_OTHERS
+    made.baseline.clip = 1.5
+    write("groups", "others", made.SerializeToString())
+    made.baseline.Clear()
+    for system in ("slime.grpo", "verl.gpro"):
+        made.baseline.system = system
+        write("groups", system.replace(".", "_"), made.SerializeToString())
+
+
 def write_merges() -> None:
     """Seeds of `merge`, and of `c_abi`: parts that add up, and some that do not."""
     small, drops = "token_tis", "geo_rs_token_tis_ppo_clip"
@@ -447,6 +469,7 @@ def main() -> None:
     write_publications()
     write_step_reports()
     write_declarations()
+    write_groups()
     write_messages()
     write_merges()
     write_words()

@@ -2453,7 +2453,8 @@ type GetServerInfoResponse struct {
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
 	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
-	// "publish", "diagnose", "report_step", "declare_run".
+	// "publish", "diagnose", "report_step", "declare_run",
+	// "group_advantages".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -2868,7 +2869,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1ecounterweight/v1/receipt.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a%counterweight/v1/group_baseline.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1ecounterweight/v1/receipt.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xd6\x06\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -3095,7 +3096,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x17max_shared_memory_bytes\x18\a \x01(\x04R\x14maxSharedMemoryBytes*K\n" +
 	"\x0eSelectionScope\x12\x1f\n" +
 	"\x1bSELECTION_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14SELECTION_SCOPE_CALL\x10\x012\xb2\x06\n" +
+	"\x14SELECTION_SCOPE_CALL\x10\x012\x9a\a\n" +
 	"\x11CorrectionService\x12N\n" +
 	"\aCorrect\x12 .counterweight.v1.CorrectRequest\x1a!.counterweight.v1.CorrectResponse\x12d\n" +
 	"\rCorrectStream\x12&.counterweight.v1.CorrectStreamRequest\x1a'.counterweight.v1.CorrectStreamResponse(\x010\x01\x12Z\n" +
@@ -3107,7 +3108,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
 	"ReportStep\x12#.counterweight.v1.ReportStepRequest\x1a$.counterweight.v1.ReportStepResponse\x12W\n" +
 	"\n" +
-	"DeclareRun\x12#.counterweight.v1.DeclareRunRequest\x1a$.counterweight.v1.DeclareRunResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"DeclareRun\x12#.counterweight.v1.DeclareRunRequest\x1a$.counterweight.v1.DeclareRunResponse\x12f\n" +
+	"\x0fGroupAdvantages\x12(.counterweight.v1.GroupAdvantagesRequest\x1a).counterweight.v1.GroupAdvantagesResponseBRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_correction_service_proto_rawDescOnce sync.Once
@@ -3124,54 +3126,56 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
-	(SelectionScope)(0),           // 0: counterweight.v1.SelectionScope
-	(*CorrectRequest)(nil),        // 1: counterweight.v1.CorrectRequest
-	(*CorrectResponse)(nil),       // 2: counterweight.v1.CorrectResponse
-	(*StalenessSummary)(nil),      // 3: counterweight.v1.StalenessSummary
-	(*StalenessBucket)(nil),       // 4: counterweight.v1.StalenessBucket
-	(*RuleSummary)(nil),           // 5: counterweight.v1.RuleSummary
-	(*Timing)(nil),                // 6: counterweight.v1.Timing
-	(*Labels)(nil),                // 7: counterweight.v1.Labels
-	(*GlobalCounts)(nil),          // 8: counterweight.v1.GlobalCounts
-	(*VersionSpan)(nil),           // 9: counterweight.v1.VersionSpan
-	(*CorrectStreamRequest)(nil),  // 10: counterweight.v1.CorrectStreamRequest
-	(*CorrectStreamResponse)(nil), // 11: counterweight.v1.CorrectStreamResponse
-	(*Chunk)(nil),                 // 12: counterweight.v1.Chunk
-	(*Admission)(nil),             // 13: counterweight.v1.Admission
-	(*StreamSummary)(nil),         // 14: counterweight.v1.StreamSummary
-	(*PublishRequest)(nil),        // 15: counterweight.v1.PublishRequest
-	(*MethodOfBatch)(nil),         // 16: counterweight.v1.MethodOfBatch
-	(*PublishResponse)(nil),       // 17: counterweight.v1.PublishResponse
-	(*MergeSumsRequest)(nil),      // 18: counterweight.v1.MergeSumsRequest
-	(*MergeSumsResponse)(nil),     // 19: counterweight.v1.MergeSumsResponse
-	(*DiagnoseRequest)(nil),       // 20: counterweight.v1.DiagnoseRequest
-	(*DiagnoseResponse)(nil),      // 21: counterweight.v1.DiagnoseResponse
-	(*ReportStepRequest)(nil),     // 22: counterweight.v1.ReportStepRequest
-	(*ReportStepResponse)(nil),    // 23: counterweight.v1.ReportStepResponse
-	(*DeclareRunRequest)(nil),     // 24: counterweight.v1.DeclareRunRequest
-	(*DeclareRunResponse)(nil),    // 25: counterweight.v1.DeclareRunResponse
-	(*ListMethodsRequest)(nil),    // 26: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),   // 27: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),  // 28: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 29: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),       // 30: counterweight.v1.DialectReleases
-	(*Release)(nil),               // 31: counterweight.v1.Release
-	(*Device)(nil),                // 32: counterweight.v1.Device
-	(*Limits)(nil),                // 33: counterweight.v1.Limits
-	nil,                           // 34: counterweight.v1.CorrectResponse.MetricsEntry
-	nil,                           // 35: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	(*Layout)(nil),                // 36: counterweight.v1.Layout
-	(*Tensor)(nil),                // 37: counterweight.v1.Tensor
-	(*Method)(nil),                // 38: counterweight.v1.Method
-	(TensorRole)(0),               // 39: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),          // 40: counterweight.v1.NonFinitePolicy
-	(*PartialSums)(nil),           // 41: counterweight.v1.PartialSums
-	(*BatchSums)(nil),             // 42: counterweight.v1.BatchSums
-	(*Finding)(nil),               // 43: counterweight.v1.Finding
-	(*Attribution)(nil),           // 44: counterweight.v1.Attribution
-	(*Receipt)(nil),               // 45: counterweight.v1.Receipt
-	(ReceiptState)(0),             // 46: counterweight.v1.ReceiptState
-	(*MethodInfo)(nil),            // 47: counterweight.v1.MethodInfo
+	(SelectionScope)(0),             // 0: counterweight.v1.SelectionScope
+	(*CorrectRequest)(nil),          // 1: counterweight.v1.CorrectRequest
+	(*CorrectResponse)(nil),         // 2: counterweight.v1.CorrectResponse
+	(*StalenessSummary)(nil),        // 3: counterweight.v1.StalenessSummary
+	(*StalenessBucket)(nil),         // 4: counterweight.v1.StalenessBucket
+	(*RuleSummary)(nil),             // 5: counterweight.v1.RuleSummary
+	(*Timing)(nil),                  // 6: counterweight.v1.Timing
+	(*Labels)(nil),                  // 7: counterweight.v1.Labels
+	(*GlobalCounts)(nil),            // 8: counterweight.v1.GlobalCounts
+	(*VersionSpan)(nil),             // 9: counterweight.v1.VersionSpan
+	(*CorrectStreamRequest)(nil),    // 10: counterweight.v1.CorrectStreamRequest
+	(*CorrectStreamResponse)(nil),   // 11: counterweight.v1.CorrectStreamResponse
+	(*Chunk)(nil),                   // 12: counterweight.v1.Chunk
+	(*Admission)(nil),               // 13: counterweight.v1.Admission
+	(*StreamSummary)(nil),           // 14: counterweight.v1.StreamSummary
+	(*PublishRequest)(nil),          // 15: counterweight.v1.PublishRequest
+	(*MethodOfBatch)(nil),           // 16: counterweight.v1.MethodOfBatch
+	(*PublishResponse)(nil),         // 17: counterweight.v1.PublishResponse
+	(*MergeSumsRequest)(nil),        // 18: counterweight.v1.MergeSumsRequest
+	(*MergeSumsResponse)(nil),       // 19: counterweight.v1.MergeSumsResponse
+	(*DiagnoseRequest)(nil),         // 20: counterweight.v1.DiagnoseRequest
+	(*DiagnoseResponse)(nil),        // 21: counterweight.v1.DiagnoseResponse
+	(*ReportStepRequest)(nil),       // 22: counterweight.v1.ReportStepRequest
+	(*ReportStepResponse)(nil),      // 23: counterweight.v1.ReportStepResponse
+	(*DeclareRunRequest)(nil),       // 24: counterweight.v1.DeclareRunRequest
+	(*DeclareRunResponse)(nil),      // 25: counterweight.v1.DeclareRunResponse
+	(*ListMethodsRequest)(nil),      // 26: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),     // 27: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),    // 28: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),   // 29: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),         // 30: counterweight.v1.DialectReleases
+	(*Release)(nil),                 // 31: counterweight.v1.Release
+	(*Device)(nil),                  // 32: counterweight.v1.Device
+	(*Limits)(nil),                  // 33: counterweight.v1.Limits
+	nil,                             // 34: counterweight.v1.CorrectResponse.MetricsEntry
+	nil,                             // 35: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	(*Layout)(nil),                  // 36: counterweight.v1.Layout
+	(*Tensor)(nil),                  // 37: counterweight.v1.Tensor
+	(*Method)(nil),                  // 38: counterweight.v1.Method
+	(TensorRole)(0),                 // 39: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),            // 40: counterweight.v1.NonFinitePolicy
+	(*PartialSums)(nil),             // 41: counterweight.v1.PartialSums
+	(*BatchSums)(nil),               // 42: counterweight.v1.BatchSums
+	(*Finding)(nil),                 // 43: counterweight.v1.Finding
+	(*Attribution)(nil),             // 44: counterweight.v1.Attribution
+	(*Receipt)(nil),                 // 45: counterweight.v1.Receipt
+	(ReceiptState)(0),               // 46: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),              // 47: counterweight.v1.MethodInfo
+	(*GroupAdvantagesRequest)(nil),  // 48: counterweight.v1.GroupAdvantagesRequest
+	(*GroupAdvantagesResponse)(nil), // 49: counterweight.v1.GroupAdvantagesResponse
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
@@ -3237,17 +3241,19 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	20, // 60: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
 	22, // 61: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
 	24, // 62: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
-	2,  // 63: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 64: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	27, // 65: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	29, // 66: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	17, // 67: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	19, // 68: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	21, // 69: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	23, // 70: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
-	25, // 71: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
-	63, // [63:72] is the sub-list for method output_type
-	54, // [54:63] is the sub-list for method input_type
+	48, // 63: counterweight.v1.CorrectionService.GroupAdvantages:input_type -> counterweight.v1.GroupAdvantagesRequest
+	2,  // 64: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 65: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	27, // 66: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	29, // 67: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	17, // 68: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	19, // 69: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	21, // 70: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	23, // 71: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	25, // 72: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
+	49, // 73: counterweight.v1.CorrectionService.GroupAdvantages:output_type -> counterweight.v1.GroupAdvantagesResponse
+	64, // [64:74] is the sub-list for method output_type
+	54, // [54:64] is the sub-list for method input_type
 	54, // [54:54] is the sub-list for extension type_name
 	54, // [54:54] is the sub-list for extension extendee
 	0,  // [0:54] is the sub-list for field type_name
@@ -3259,6 +3265,7 @@ func file_counterweight_v1_correction_service_proto_init() {
 		return
 	}
 	file_counterweight_v1_diagnosis_proto_init()
+	file_counterweight_v1_group_baseline_proto_init()
 	file_counterweight_v1_method_proto_init()
 	file_counterweight_v1_receipt_proto_init()
 	file_counterweight_v1_sums_proto_init()

@@ -33,15 +33,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CorrectionService_Correct_FullMethodName       = "/counterweight.v1.CorrectionService/Correct"
-	CorrectionService_CorrectStream_FullMethodName = "/counterweight.v1.CorrectionService/CorrectStream"
-	CorrectionService_ListMethods_FullMethodName   = "/counterweight.v1.CorrectionService/ListMethods"
-	CorrectionService_GetServerInfo_FullMethodName = "/counterweight.v1.CorrectionService/GetServerInfo"
-	CorrectionService_Publish_FullMethodName       = "/counterweight.v1.CorrectionService/Publish"
-	CorrectionService_MergeSums_FullMethodName     = "/counterweight.v1.CorrectionService/MergeSums"
-	CorrectionService_Diagnose_FullMethodName      = "/counterweight.v1.CorrectionService/Diagnose"
-	CorrectionService_ReportStep_FullMethodName    = "/counterweight.v1.CorrectionService/ReportStep"
-	CorrectionService_DeclareRun_FullMethodName    = "/counterweight.v1.CorrectionService/DeclareRun"
+	CorrectionService_Correct_FullMethodName         = "/counterweight.v1.CorrectionService/Correct"
+	CorrectionService_CorrectStream_FullMethodName   = "/counterweight.v1.CorrectionService/CorrectStream"
+	CorrectionService_ListMethods_FullMethodName     = "/counterweight.v1.CorrectionService/ListMethods"
+	CorrectionService_GetServerInfo_FullMethodName   = "/counterweight.v1.CorrectionService/GetServerInfo"
+	CorrectionService_Publish_FullMethodName         = "/counterweight.v1.CorrectionService/Publish"
+	CorrectionService_MergeSums_FullMethodName       = "/counterweight.v1.CorrectionService/MergeSums"
+	CorrectionService_Diagnose_FullMethodName        = "/counterweight.v1.CorrectionService/Diagnose"
+	CorrectionService_ReportStep_FullMethodName      = "/counterweight.v1.CorrectionService/ReportStep"
+	CorrectionService_DeclareRun_FullMethodName      = "/counterweight.v1.CorrectionService/DeclareRun"
+	CorrectionService_GroupAdvantages_FullMethodName = "/counterweight.v1.CorrectionService/GroupAdvantages"
 )
 
 // CorrectionServiceClient is the client API for CorrectionService service.
@@ -92,6 +93,10 @@ type CorrectionServiceClient interface {
 	// has at most 65536 bytes after decompression; a server that drains still
 	// takes it.
 	DeclareRun(ctx context.Context, in *DeclareRunRequest, opts ...grpc.CallOption) (*DeclareRunResponse, error)
+	// Makes advantages of the rewards of groups of answers, by baselines that
+	// know which rows were rejected. Publishes nothing. With the feature
+	// "group_advantages". A message has at most 4 MiB after decompression.
+	GroupAdvantages(ctx context.Context, in *GroupAdvantagesRequest, opts ...grpc.CallOption) (*GroupAdvantagesResponse, error)
 }
 
 type correctionServiceClient struct {
@@ -195,6 +200,16 @@ func (c *correctionServiceClient) DeclareRun(ctx context.Context, in *DeclareRun
 	return out, nil
 }
 
+func (c *correctionServiceClient) GroupAdvantages(ctx context.Context, in *GroupAdvantagesRequest, opts ...grpc.CallOption) (*GroupAdvantagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupAdvantagesResponse)
+	err := c.cc.Invoke(ctx, CorrectionService_GroupAdvantages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CorrectionServiceServer is the server API for CorrectionService service.
 // All implementations must embed UnimplementedCorrectionServiceServer
 // for forward compatibility.
@@ -243,6 +258,10 @@ type CorrectionServiceServer interface {
 	// has at most 65536 bytes after decompression; a server that drains still
 	// takes it.
 	DeclareRun(context.Context, *DeclareRunRequest) (*DeclareRunResponse, error)
+	// Makes advantages of the rewards of groups of answers, by baselines that
+	// know which rows were rejected. Publishes nothing. With the feature
+	// "group_advantages". A message has at most 4 MiB after decompression.
+	GroupAdvantages(context.Context, *GroupAdvantagesRequest) (*GroupAdvantagesResponse, error)
 	mustEmbedUnimplementedCorrectionServiceServer()
 }
 
@@ -279,6 +298,9 @@ func (UnimplementedCorrectionServiceServer) ReportStep(context.Context, *ReportS
 }
 func (UnimplementedCorrectionServiceServer) DeclareRun(context.Context, *DeclareRunRequest) (*DeclareRunResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeclareRun not implemented")
+}
+func (UnimplementedCorrectionServiceServer) GroupAdvantages(context.Context, *GroupAdvantagesRequest) (*GroupAdvantagesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GroupAdvantages not implemented")
 }
 func (UnimplementedCorrectionServiceServer) mustEmbedUnimplementedCorrectionServiceServer() {}
 func (UnimplementedCorrectionServiceServer) testEmbeddedByValue()                           {}
@@ -452,6 +474,24 @@ func _CorrectionService_DeclareRun_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CorrectionService_GroupAdvantages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GroupAdvantagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CorrectionServiceServer).GroupAdvantages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CorrectionService_GroupAdvantages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CorrectionServiceServer).GroupAdvantages(ctx, req.(*GroupAdvantagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CorrectionService_ServiceDesc is the grpc.ServiceDesc for CorrectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -490,6 +530,10 @@ var CorrectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeclareRun",
 			Handler:    _CorrectionService_DeclareRun_Handler,
+		},
+		{
+			MethodName: "GroupAdvantages",
+			Handler:    _CorrectionService_GroupAdvantages_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -24,16 +24,21 @@ from counterweight_rl.choices import (
     Aggregation,
     Bound,
     Estimator,
+    GroupEstimator,
+    GroupVoters,
     KlEstimator,
     Level,
+    LonelyGroup,
     LossAggregation,
     LossDenominator,
     NonFinitePolicy,
     RatioSource,
+    RewardStd,
     RuleCondition,
     RuleEffect,
     RuleEvaluation,
     Surrogate,
+    Whitening,
 )
 from counterweight_rl.client import Client
 from counterweight_rl.config import (
@@ -59,6 +64,7 @@ from counterweight_rl.errors import (
     Violation,
 )
 from counterweight_rl.examination import diagnose
+from counterweight_rl.group_baseline import GroupAdvantages, GroupBaseline
 from counterweight_rl.info import (
     Device,
     DialectReleases,
@@ -95,6 +101,10 @@ __all__ = [
     "Estimator",
     "Finding",
     "GlobalCounts",
+    "GroupAdvantages",
+    "GroupBaseline",
+    "GroupEstimator",
+    "GroupVoters",
     "HeavySequence",
     "ImportanceWeight",
     "InvalidRequestError",
@@ -102,6 +112,7 @@ __all__ = [
     "KlPenalty",
     "Level",
     "Limits",
+    "LonelyGroup",
     "LossAggregation",
     "LossDenominator",
     "Method",
@@ -119,6 +130,7 @@ __all__ = [
     "Release",
     "Result",
     "RetryPolicy",
+    "RewardStd",
     "RuleCondition",
     "RuleEffect",
     "RuleEvaluation",
@@ -134,6 +146,7 @@ __all__ = [
     "TlsConfig",
     "UnavailableError",
     "Violation",
+    "Whitening",
     "__version__",
     "applied",
     "diagnose",

@@ -56,6 +56,7 @@ RPCS = (
     "Diagnose",
     "ReportStep",
     "DeclareRun",
+    "GroupAdvantages",
 )
 
 

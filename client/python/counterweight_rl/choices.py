@@ -217,3 +217,60 @@ class SelectionScope(Choice):
 
     CALL = "call"
     """Those of one request: each selects its own share."""
+
+
+class GroupEstimator(Choice):
+    """The baseline of a row, which is subtracted from its reward r."""
+
+    GRPO = "grpo"
+    """The mean over the voters of its group; divided by `std`, by default GROUP."""
+    DR_GRPO = "dr_grpo"
+    """The same; `std` is NONE by default."""
+    RLOO = "rloo"
+    """The mean over the other voters of its group; `std` is NONE by default."""
+    REINFORCE_PP_BASELINE = "reinforce_pp_baseline"
+    """As DR_GRPO; `whitening` is SAMPLE by default."""
+
+
+class GroupVoters(Choice):
+    """Rows whose rewards make means and deviations; one without a reward is none."""
+
+    ALL = "all"
+    """All rows, rejected ones too, as other systems have it."""
+    KEPT_ROWS = "kept_rows"
+    """Rows with kept_tokens > 0."""
+    FULLY_KEPT_ROWS = "fully_kept_rows"
+    """Rows with tokens, all of them kept."""
+
+
+class LonelyGroup(Choice):
+    """Advantages of a group with less than `fewest_voters` voters."""
+
+    ZERO = "zero"
+    """0."""
+    RAW = "raw"
+    """The reward, as with a mean of 0 and a standard deviation of 1."""
+
+
+class RewardStd(Choice):
+    """Standard deviation that divides, of n voters with n - 1 below the sum."""
+
+    NONE = "none"
+    """Nothing."""
+    GROUP = "group"
+    """That of the group's voters."""
+    BATCH = "batch"
+    """That of all voters."""
+    OTHERS = "others"
+    """That of the group's other voters, 0 of one."""
+
+
+class Whitening(Choice):
+    """Of all advantages, one for each kept token, n in all: a is (a - mean) / s."""
+
+    NONE = "none"
+    """Nothing."""
+    SAMPLE = "sample"
+    """s = sqrt(variance + 1e-8), with n - 1 below the sum: verl, slime."""
+    POPULATION = "population"
+    """s = sqrt(max(variance, 1e-8)), with n: OpenRLHF, NeMo-RL."""

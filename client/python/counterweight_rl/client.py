@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from counterweight_rl import calls, declare_run, diagnose_call, step_report
+from counterweight_rl import calls, declare_run, diagnose_call, group_baseline, step_report
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.config import Method
 from counterweight_rl.declare_run import RunDeclaration
 from counterweight_rl.diagnosis import Diagnosis
+from counterweight_rl.group_baseline import Baseline, GroupAdvantages
 from counterweight_rl.info import MethodInfo, ServerInfo
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.local.target import check_local, read_target
@@ -506,6 +507,52 @@ class Client(OneProcess):
         """
         return self._connection.run(
             declare_run.declare_run(method, run=run, request_id=request_id, timeout=timeout)
+        )
+
+    def group_advantages(
+        self,
+        rewards: ArrayT,
+        group_ids: Iterable[int] | Iterable[str] | ArrayT,
+        baseline: Baseline,
+        *,
+        tokens: Iterable[int] | ArrayT | None = None,
+        kept_tokens: Iterable[int] | ArrayT | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> GroupAdvantages[ArrayT]:
+        """Makes advantages of rewards, by baselines that know which rows were rejected.
+
+        A first ``correct`` without advantages says what is kept, the loss of a second one reads the
+        advantages. A rule whose condition is their sign needs some before: those of all rows.
+        Rows are those of the whole step; over ranks use ``distributed.Step.group_advantages``.
+
+        Args:
+            rewards: [B], of numpy or torch; NaN: the row has no reward, and the advantage 0.
+            group_ids: [B], the prompt of each row: integers, or strings.
+            baseline: A GroupBaseline, or the name of another system's function, such as
+                "verl.grpo".
+            tokens: [B], response tokens of each row, or the response mask [B, T]. None: not known.
+            kept_tokens: [B], those that rejection rules kept, or the keep mask [B, T]. None: all.
+            request_id: Identifier of this request. None: the client makes one.
+            timeout: Seconds, retries included; > 0. None: the client's. Infinity: no limit.
+
+        Raises:
+            TypeError: An argument is of a wrong type.
+            ValueError: ``rewards`` is not [B], or infinite.
+            InvalidRequestError: Lengths differ, or a setting is wrong.
+            CounterweightError: The errors of ``correct``; UNIMPLEMENTED from a server without the
+                feature "group_advantages".
+        """
+        return self._connection.run(
+            group_baseline.group_advantages(
+                rewards,
+                group_ids,
+                baseline,
+                tokens=tokens,
+                kept_tokens=kept_tokens,
+                request_id=request_id,
+                timeout=timeout,
+            )
         )
 
     def list_methods(self, *, timeout: float | None = None) -> list[MethodInfo]:

@@ -43,6 +43,7 @@ _RPCS = {
     "Diagnose": "client.diagnose()",
     "ReportStep": "client.report_step()",
     "DeclareRun": "client.declare_run()",
+    "GroupAdvantages": "client.group_advantages()",
     "CorrectStream": 'transport="stream"',
     "Publish": "publish=",
 }

@@ -78,6 +78,33 @@ class Group:
             return None
         return PartialSums(sums[:num_sums], maxima[2 : 2 + num_maxima])
 
+    def gather(self, rows: Any) -> tuple[Any, int]:
+        """Returns the rows of all ranks, [N, columns], and the place of this one's first row.
+
+        Args:
+            rows: [K, columns], float64; K may differ, and be 0.
+
+        Raises:
+            CounterweightError: A rank did not come (DEADLINE_EXCEEDED).
+        """
+        if self.size == 1:
+            return rows, 0
+        counts = np.zeros(self.size)
+        counts[self.rank] = len(rows)
+        try:
+            counts = self._all_reduce(counts, "SUM").astype(int)
+            first = int(counts[: self.rank].sum())
+            gathered = np.zeros((int(counts.sum()), rows.shape[1]))
+            gathered[first : first + len(rows)] = rows
+            # Each number is one rank's, so that its sum is exact.
+            return self._all_reduce(gathered, "SUM"), first
+        except Exception as error:
+            raise CounterweightError(
+                f"rows of {self.size} ranks cannot be gathered: every rank has to call "
+                f"group_advantages() within the group's timeout: {error}",
+                code=StatusCode.DEADLINE_EXCEEDED,
+            ) from error
+
     def _all_reduce(self, vector: Any, operation: Literal["SUM", "MAX"]) -> Any:
         if self._is_mpi:
             mpi = sys.modules[type(self._group).__module__]

@@ -12,6 +12,7 @@ from counterweight_rl import calls
 from counterweight_rl.applied_receipt import applied
 from counterweight_rl.config import Dialect, GlobalCounts, Method
 from counterweight_rl.distributed.fingerprint import fingerprint
+from counterweight_rl.distributed.rank_groups import of_ranks
 from counterweight_rl.distributed.reduction import MOST_VECTORS, Group, add
 from counterweight_rl.distributed.step_books import StepBooks
 from counterweight_rl.partial_sums import PartialSums
@@ -19,7 +20,9 @@ from counterweight_rl.result import Result
 from counterweight_rl.step_totals import StepTotals
 
 if TYPE_CHECKING:
+    from counterweight_rl.arrays.interop import ArrayT
     from counterweight_rl.client import Client
+    from counterweight_rl.group_baseline import Baseline, GroupAdvantages
     from counterweight_rl.step_report import StepReport
 
 _OF_STEP = frozenset(
@@ -220,6 +223,36 @@ class Step:
         self._totals = totals = self._finished(sums, publish=not self._loss_metrics)
         self._counts = self.counts
         return totals
+
+    def group_advantages(
+        self,
+        rewards: ArrayT,
+        group_ids: Iterable[int] | ArrayT,
+        baseline: Baseline,
+        *,
+        tokens: Iterable[int] | ArrayT | None = None,
+        kept_tokens: Iterable[int] | ArrayT | None = None,
+    ) -> GroupAdvantages[ArrayT]:
+        """Makes advantages of groups whose rows are on any micro-batches and ranks.
+
+        A collective, which every rank calls, also one without rows. Bits do not depend on how the
+        rows are cut.
+
+        Args:
+            rewards: [B] of this rank, as in ``Client.group_advantages``, like the others.
+            group_ids: Integers, the same on all ranks.
+            baseline: The same on all ranks.
+            tokens: [B] or a mask [B, T]; given by all ranks or none.
+            kept_tokens: As ``tokens``.
+
+        Raises:
+            TypeError: An argument is of a wrong type.
+            ValueError: ``rewards`` is not [B], infinite, or of another length than the others.
+            CounterweightError: A rank did not come, or the errors of ``Client.group_advantages``.
+        """
+        return of_ranks(
+            self._client, self._group, rewards, group_ids, baseline, tokens, kept_tokens
+        )
 
     @property
     def counts(self) -> GlobalCounts | None:

@@ -126,6 +126,8 @@ class Engine:
             return call.read(self._report(call.message))
         if call.rpc == "DeclareRun":
             return call.read(self._declare(call))
+        if call.rpc == "GroupAdvantages":
+            return call.read(self._group_advantages(call))
         answer = ctypes.POINTER(library.Answer)()
         functions = {
             "ListMethods": self._library.cw_list_methods,
@@ -184,6 +186,19 @@ class Engine:
                 self.prepared.close()
             if self._publisher is not None:
                 self._publisher.report(call.message, "DeclareRun")
+            return json_form.load(answer.contents.message.copy())
+        finally:
+            self._library.cw_free(answer)
+
+    def _group_advantages(self, call: calls.Call[Any]) -> Message:
+        """The answer of GroupAdvantages."""
+        message = json_form.dump(call.message)
+        answer = ctypes.POINTER(library.Answer)()
+        if self._library.cw_group_advantages(
+            self._handle, library.bytes_of(message), library.JSON, ctypes.byref(answer)
+        ):
+            raise self._failure(call.request_id, Sent())
+        try:
             return json_form.load(answer.contents.message.copy())
         finally:
             self._library.cw_free(answer)

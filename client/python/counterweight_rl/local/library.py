@@ -189,6 +189,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
     "cw_declare_run": (ctypes.c_int, (ctypes.c_void_p, Bytes, ctypes.c_int32, _ANSWER)),
+    "cw_group_advantages": (ctypes.c_int, (ctypes.c_void_p, Bytes, ctypes.c_int32, _ANSWER)),
     "cw_add_receipt": (
         None,
         (

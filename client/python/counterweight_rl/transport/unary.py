@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from counterweight_rl import calls, partial_sums
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as pb
+from counterweight_rl._gen.counterweight.v1 import group_baseline_pb2 as groups
 from counterweight_rl.arrays import framing
 from counterweight_rl.correction import Answer, Correction, reading
 from counterweight_rl.result import Result
@@ -20,11 +21,13 @@ _ANSWERS: dict[str, Any] = {
     "Diagnose": pb.DiagnoseResponse,
     "ReportStep": pb.ReportStepResponse,
     "DeclareRun": pb.DeclareRunResponse,
+    "GroupAdvantages": groups.GroupAdvantagesResponse,
 }
 _REQUESTS: dict[str, Any] = {
     "MergeSums": pb.MergeSumsRequest,
     "ReportStep": pb.ReportStepRequest,
     "DeclareRun": pb.DeclareRunRequest,
+    "GroupAdvantages": groups.GroupAdvantagesRequest,
 }
 
 

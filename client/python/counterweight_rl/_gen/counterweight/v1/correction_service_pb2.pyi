@@ -1,4 +1,5 @@
 from ...counterweight.v1 import diagnosis_pb2 as _diagnosis_pb2
+from ...counterweight.v1 import group_baseline_pb2 as _group_baseline_pb2
 from ...counterweight.v1 import method_pb2 as _method_pb2
 from ...counterweight.v1 import receipt_pb2 as _receipt_pb2
 from ...counterweight.v1 import sums_pb2 as _sums_pb2

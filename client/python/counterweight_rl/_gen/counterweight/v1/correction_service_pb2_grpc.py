@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from ...counterweight.v1 import correction_service_pb2 as counterweight_dot_v1_dot_correction__service__pb2
+from ...counterweight.v1 import group_baseline_pb2 as counterweight_dot_v1_dot_group__baseline__pb2
 
 GRPC_GENERATED_VERSION = '1.65.5'
 GRPC_VERSION = grpc.__version__
@@ -84,6 +85,11 @@ class CorrectionServiceStub(object):
                 '/counterweight.v1.CorrectionService/DeclareRun',
                 request_serializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.SerializeToString,
                 response_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.FromString,
+                _registered_method=True)
+        self.GroupAdvantages = channel.unary_unary(
+                '/counterweight.v1.CorrectionService/GroupAdvantages',
+                request_serializer=counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesRequest.SerializeToString,
+                response_deserializer=counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesResponse.FromString,
                 _registered_method=True)
 
 
@@ -178,6 +184,15 @@ class CorrectionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GroupAdvantages(self, request, context):
+        """Makes advantages of the rewards of groups of answers, by baselines that
+        know which rows were rejected. Publishes nothing. With the feature
+        "group_advantages". A message has at most 4 MiB after decompression.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CorrectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -225,6 +240,11 @@ def add_CorrectionServiceServicer_to_server(servicer, server):
                     servicer.DeclareRun,
                     request_deserializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.FromString,
                     response_serializer=counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.SerializeToString,
+            ),
+            'GroupAdvantages': grpc.unary_unary_rpc_method_handler(
+                    servicer.GroupAdvantages,
+                    request_deserializer=counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesRequest.FromString,
+                    response_serializer=counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -471,6 +491,33 @@ class CorrectionService(object):
             '/counterweight.v1.CorrectionService/DeclareRun',
             counterweight_dot_v1_dot_correction__service__pb2.DeclareRunRequest.SerializeToString,
             counterweight_dot_v1_dot_correction__service__pb2.DeclareRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GroupAdvantages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterweight.v1.CorrectionService/GroupAdvantages',
+            counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesRequest.SerializeToString,
+            counterweight_dot_v1_dot_group__baseline__pb2.GroupAdvantagesResponse.FromString,
             options,
             channel_credentials,
             insecure,
