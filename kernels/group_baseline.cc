@@ -81,7 +81,7 @@ class Baselines {
     }
     return true;
   }
-  // Whether a row's advantage is what the formula says; else it is 0.
+  // Whether a row's advantage is the formula's; else it is 0.
   bool HasAdvantage(size_t row) const {
     return HasReward(row) &&
            (Kept(row) > 0 || baseline_.voters == GroupVoters::kAll);

@@ -11,7 +11,7 @@
 
 namespace counterweight::kernels {
 
-// Rows whose rewards make means and standard deviations.
+// Rows with rewards that make means and standard deviations.
 enum class GroupVoters : uint8_t {
   kAll,
   kKept,       // with a kept token
@@ -68,7 +68,7 @@ struct GroupRows {
 struct GroupCounts {
   int64_t groups = 0;
   int64_t lonely = 0;
-  // Groups all whose kept rows have the advantage 0, before whitening.
+  // Groups without a kept row of an advantage other than 0, before whitening.
   int64_t without_signal = 0;
   int64_t voters = 0;
   int64_t voters_dropped = 0;  // rows with tokens and no vote, by rejection

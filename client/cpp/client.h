@@ -107,8 +107,8 @@ class Client {
                     v1::DeclareRunResponse* response,
                     const CallOptions& call_options = {});
 
-  // Makes advantages of the rewards of groups of answers, by baselines that know
-  // which rows were rejected. Retries as Correct does. kUnimplemented: the
+  // Makes advantages of the rewards of groups of answers, by baselines that
+  // know which rows were rejected. Retries as Correct does. kUnimplemented: the
   // server is without the feature "group_advantages".
   Status GroupAdvantages(const v1::GroupAdvantagesRequest& request,
                          v1::GroupAdvantagesResponse* response,

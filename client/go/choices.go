@@ -255,7 +255,7 @@ const (
 	GroupEstimatorReinforcePPBaseline = pb.GroupEstimator_GROUP_ESTIMATOR_REINFORCE_PP_BASELINE
 )
 
-// GroupVoters: Rows whose rewards make means and deviations; one without a reward is none.
+// GroupVoters: Rows with rewards that make means and deviations; NaN makes none.
 type GroupVoters = pb.GroupVoters
 
 // Values of GroupVoters.
@@ -294,7 +294,7 @@ const (
 	RewardStdOthers = pb.RewardStd_REWARD_STD_OTHERS
 )
 
-// Whitening: Of all advantages, one for each kept token, n in all: a is (a - mean) / s.
+// Whitening: Makes (a - mean) / s of all advantages a, one for each kept token, n in all.
 type Whitening = pb.Whitening
 
 // Values of Whitening.

@@ -8,7 +8,7 @@ import (
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
 )
 
-// GroupBaseline says how rewards of groups of answers to one prompt become advantages; another
+// GroupBaseline has the settings that make advantages of the rewards of groups of answers; another
 // system's settings are GroupBaseline{System: "verl.grpo"}.
 type GroupBaseline = pb.GroupBaseline
 

@@ -84,7 +84,7 @@ func (GroupEstimator) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_group_baseline_proto_rawDescGZIP(), []int{0}
 }
 
-// Rows whose rewards make means and deviations; one without a reward is none.
+// Rows with rewards that make means and deviations; NaN makes none.
 type GroupVoters int32
 
 const (
@@ -255,7 +255,7 @@ func (RewardStd) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_group_baseline_proto_rawDescGZIP(), []int{3}
 }
 
-// Of all advantages, one for each kept token, n in all: a is (a - mean) / s.
+// Makes (a - mean) / s of all advantages a, one for each kept token, n in all.
 type Whitening int32
 
 const (
@@ -531,13 +531,13 @@ type GroupAdvantagesResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// [num_rows], rounded to float32. Of a row without a kept token: 0, but with
-	// GROUP_VOTERS_ALL what the formula says; no loss reads it either way.
+	// GROUP_VOTERS_ALL that of the formula; no loss reads it either way.
 	Advantages []float32 `protobuf:"fixed32,2,rep,packed,name=advantages,proto3" json:"advantages,omitempty"`
-	// What was subtracted from each reward, [num_rows]; before whitening, 0 in
+	// Subtracted from each reward, [num_rows]; before whitening, and 0 in
 	// groups without a baseline.
 	Baselines []float32 `protobuf:"fixed32,3,rep,packed,name=baselines,proto3" json:"baselines,omitempty"`
-	// "groups"; "lonely_groups"; "groups_without_signal", whose kept rows have the
-	// advantage 0 before whitening, lonely ones included; "voters";
+	// "groups"; "lonely_groups"; "groups_without_signal", without a kept row of
+	// an advantage other than 0, before whitening; "voters";
 	// "voters_dropped", rows with tokens that do not vote because of rejection;
 	// "missing_rewards". Means over rows with a kept token and with none:
 	// "kept_reward_mean", "rejected_reward_mean", "reward_bias" (rejected minus

@@ -233,7 +233,7 @@ class GroupEstimator(Choice):
 
 
 class GroupVoters(Choice):
-    """Rows whose rewards make means and deviations; one without a reward is none."""
+    """Rows with rewards that make means and deviations; NaN makes none."""
 
     ALL = "all"
     """All rows, rejected ones too, as other systems have it."""
@@ -266,7 +266,7 @@ class RewardStd(Choice):
 
 
 class Whitening(Choice):
-    """Of all advantages, one for each kept token, n in all: a is (a - mean) / s."""
+    """Makes (a - mean) / s of all advantages a, one for each kept token, n in all."""
 
     NONE = "none"
     """Nothing."""

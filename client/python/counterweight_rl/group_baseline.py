@@ -27,12 +27,12 @@ from counterweight_rl.one_process import refuse_at_exit
 class GroupBaseline:
     """How rewards of groups of answers to one prompt become advantages.
 
-    Kept rows vote, a group needs two of them, and a group with less has the advantage 0, unless
-    said otherwise. Other systems let rejected rows vote: their settings are ``system``.
+    By default kept rows vote, a group needs two of them, and a group with less has the advantage
+    0. Other systems let rejected rows vote: their settings are ``system``.
 
     Attributes:
         estimator: What is subtracted from a reward. Required without ``system``.
-        voters: Rows whose rewards make means and standard deviations. None: KEPT_ROWS.
+        voters: Rows with rewards that make means and standard deviations. None: KEPT_ROWS.
         fewest_voters: Voters that a group needs, >= 1; RLOO and a group's deviation need 2.
             None: 2.
         lonely: Advantages of a group with less voters. None: ZERO.

@@ -132,7 +132,7 @@ BATCHES = [
 ]
 # fmt: on
 
-# Enough for functions that are another one with a small change, or of which no dialect has the name.
+# Enough for functions that are another one with a small change, or that no dialect has.
 FEW = [
     batch
     for batch in BATCHES

@@ -1,4 +1,4 @@
-"""Runs systems whose groups are rows of a matrix of rewards: TRL, OpenRLHF and slime.
+"""Runs systems with groups that are rows of a matrix of rewards: TRL, OpenRLHF and slime.
 
 Each function here returns the estimators of one system, as in by_index.py. The group's size is
 that of the batch's largest group, so that unequal groups show each system's answer to them.
@@ -68,7 +68,7 @@ def trl(source: sources.Source) -> Iterator[Estimator]:
 
 
 def openrlhf(source: sources.Source) -> Iterator[Estimator]:
-    """One experience, without a KL penalty; its index says which row of which group a row is."""
+    """One experience, without a KL penalty; its index has the group, and the row in it."""
     space = source.names(
         OPENRLHF,
         *("compute_advantages_and_returns", "get_cumulative_returns"),

@@ -19,8 +19,8 @@ A case of a file:
     error               type and message in the place of advantages
 
 In each answer all kept tokens of a row have one value. A NaN reward at a row without kept tokens
-makes verl's and SkyRL's tensor NaN there. batches.py says which tokens are kept; by_index.py and
-by_shape.py say what stands in for a trainer.
+makes verl's and SkyRL's tensor NaN there. batches.py has the kept tokens; by_index.py and
+by_shape.py have what is in a trainer's place.
 """
 
 from __future__ import annotations

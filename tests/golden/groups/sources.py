@@ -25,7 +25,7 @@ class Source:
         clone: Folder of a git repository, bare or with a work tree.
         repository: OWNER/NAME.
         commit: All 40 digits.
-        wide: Reads float64 where a file says float32.
+        wide: Reads float64 where a file has float32.
     """
 
     def __init__(self, clone: Path, repository: str, commit: str, *, wide: bool = False) -> None:
