@@ -111,6 +111,23 @@ def test_a_wrong_request_is_wrong_here_too(address: str) -> None:
             client.server_info()
 
 
+@pytest.mark.usefixtures("local_library")
+def test_a_declared_run_stays_declared(address: str) -> None:
+    sentence = "run 'a' declares token_tis; this batch was corrected by icepop"
+    with cw.Client(address, on_unavailable="local", retry=ONCE) as client:
+        server = ServerProcess(listen=address)
+        try:
+            wait_until(lambda: is_connected(client))
+            client.declare_run("token_tis", run="a")
+            there = client.correct(method="icepop", run="a", **BATCHES[0])
+        finally:
+            server.stop()
+        here = client.correct(method="icepop", run="a", **BATCHES[0])
+    assert sentence in there.warnings
+    assert here.warnings == there.warnings
+    assert here.backend == "local:cpu"
+
+
 def test_identity(address: str) -> None:
     batch = dict(BATCHES[0])
     batch.pop("advantages", None)

@@ -20,14 +20,27 @@ class Selection:
     """Tokens of a unit.
 
     Attributes:
-        places: Their positions in the unit's arrays; None: all.
-        lengths: How many belong to each sequence.
+        begins: Where each piece of a sequence begins in the unit's arrays; None: all tokens.
+        lengths: The tokens of each piece, or of each sequence.
         mask: The tokens that count, instead of the unit's; None: the unit's.
     """
 
-    places: Array | None
+    begins: Array | None
     lengths: Array
     mask: Array | None = None
+
+    def take(self, array: Array) -> Array:
+        """The tokens' elements of one of the unit's arrays; a view where they are one run of it."""
+        if self.begins is None:
+            return array
+        ends = self.begins + self.lengths
+        is_next = self.begins[1:] == ends[:-1]
+        starts = self.begins[np.concatenate([[True], ~is_next])].tolist()
+        stops = ends[np.concatenate([~is_next, [True]])].tolist()
+        if len(starts) == 1:
+            return array[starts[0] : stops[0]]
+        # Copies whole runs: indices of single tokens take ten times as long.
+        return np.concatenate([array[a:b] for a, b in zip(starts, stops, strict=True)])
 
 
 def split(rows: UnitRows, key: str) -> Iterator[tuple[str, Selection]]:
@@ -54,8 +67,7 @@ def _by_row(rows: UnitRows, values: Array) -> Iterator[tuple[str, Selection]]:
     order = np.argsort(of_row, kind="stable")
     ends = np.searchsorted(of_row[order], np.arange(len(found)), side="right")
     for value, members in zip(found, np.split(order, ends[:-1]), strict=True):
-        lengths = rows.lengths[members]
-        yield str(value), Selection(_places(rows.begins[members], lengths), lengths)
+        yield str(value), Selection(rows.begins[members], rows.lengths[members])
 
 
 def _by_version(rows: UnitRows) -> Iterator[tuple[str, Selection]]:
@@ -76,16 +88,16 @@ def _by_version(rows: UnitRows) -> Iterator[tuple[str, Selection]]:
     mixed = np.flatnonzero(is_mixed)
     if not len(mixed):
         return
-    lengths = rows.lengths[mixed]
-    places = _places(rows.begins[mixed], lengths)
-    versions, mask = rows.versions[places], rows.mask[places]
+    begins, lengths = rows.begins[mixed], rows.lengths[mixed]
+    whole = Selection(begins, lengths)
+    versions, mask = whole.take(rows.versions), whole.take(rows.mask)
     of_row = np.repeat(np.arange(len(mixed)), lengths)
     for version in np.unique(versions[mask != 0]):
         here = (versions == version) & (mask != 0)
         members = np.bincount(of_row[here], minlength=len(mixed)) > 0
         held = np.repeat(members, lengths)
         name = "unknown" if version < 0 else str(version)
-        yield name, Selection(places[held], lengths[members], here[held].astype(np.uint8))
+        yield name, Selection(begins[members], lengths[members], here[held].astype(np.uint8))
 
 
 def _by_position(rows: UnitRows) -> Iterator[tuple[str, Selection]]:
@@ -99,14 +111,7 @@ def _by_position(rows: UnitRows) -> Iterator[tuple[str, Selection]]:
         if not has.any():
             return
         lengths = np.minimum(ends, firsts + behind)[has] - begins[has]
-        yield str(first), Selection(_places(begins[has], lengths), lengths)
-
-
-def _places(begins: Array, lengths: Array) -> Array:
-    """The positions of pieces, one after the other."""
-    shifts = begins - (np.cumsum(lengths) - lengths)
-    places: Array = np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))
-    return places
+        yield str(first), Selection(begins[has], lengths)
 
 
 def order(key: str, values: Mapping[str, object]) -> list[str]:

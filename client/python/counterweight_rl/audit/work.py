@@ -94,7 +94,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
         if key == "staleness":  # it is among the sums of all
             continue
         for value, selection in keys.split(rows, key):
-            if selection.places is None and selection.mask is None:
+            if selection.begins is None and selection.mask is None:
                 of_value = of_all = of_all or _sums(arrays, whole, PLAIN, spec)
             else:
                 of_value = _sums(arrays, selection, PLAIN, spec)
@@ -109,8 +109,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
 
 
 def _sums(arrays: Arrays, selection: keys.Selection, method: Method, spec: Spec) -> Total:
-    places = selection.places
-    chosen = arrays if places is None else {n: array[places] for n, array in arrays.items()}
+    chosen = {name: selection.take(array) for name, array in arrays.items()}
     if selection.mask is not None:
         chosen = {**chosen, "response_mask": selection.mask}
     extra: Arrays = {"policy_version": NEWEST} if "policy_versions" in chosen else {}

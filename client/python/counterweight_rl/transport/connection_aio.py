@@ -133,7 +133,7 @@ class Connection:
             try:
                 with self._peer.bounds(attempts.remaining()):
                     answer = await self._attempt(call, attempts)
-                self._fallback.answered(answer)
+                self._fallback.answered(call, answer)
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self._closed.is_set())

@@ -156,7 +156,7 @@ class Connection:
             try:
                 with self._peer.bounds(attempts.remaining()):
                     answer = self._attempt(call, attempts)
-                self._fallback.answered(answer)
+                self._fallback.answered(call, answer)
                 return answer
             except grpc.RpcError as error:
                 failure = call.failure(error, closed=self.closed.is_set())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -60,10 +61,13 @@ class Fallback:
         with self._lock:
             return not (self._is_away and isinstance(failure, UnavailableError))
 
-    def answered(self, answer: Any) -> None:
-        """The server has answered."""
+    def answered(self, call: calls.Call[Any], answer: Any) -> None:
+        """The server has answered a call; what it now knows of a run, the engine learns too."""
         if self.choice == "raise":
             return
+        if self.engine is not None and call.rpc == "DeclareRun":
+            with suppress(CounterweightError):  # a method of the server's release
+                self.engine.run(call, None, STOP())
         with self._lock:
             was_away, self._is_away = self._is_away, False
             if isinstance(answer, Result):
