@@ -59,14 +59,18 @@ grpc::Status Correction::Decode(PayloadSource source,
       request_, {config->max_tokens, config->max_sequences}, source);
   if (!status.ok()) return status;
   if (!decoded.ok()) return call_.InvalidArgument(decoded.violations);
-  decoded_.emplace(std::move(decoded.value));
-  record.method = decoded_->method.name;
-  record.sequences = decoded_->layout.num_sequences;
-  if (record.run.empty()) return grpc::Status::OK;
-  if (const auto declared = report_.drift->Declared(record.run)) {
-    other_method_ = WarnOfOtherMethod(record.run, *declared, request_.method(),
-                                      ContextOf(request_, *decoded_));
+  record.method = decoded.value.method.name;
+  record.sequences = decoded.value.layout.num_sequences;
+  const auto declared =
+      record.run.empty() ? nullptr : report_.drift->Declared(record.run);
+  if (declared != nullptr) {
+    std::string warning =
+        WarnOfOtherMethod(record.run, *declared, request_.method(),
+                          ContextOf(request_, decoded.value));
+    is_other_method_ = !warning.empty();
+    if (!warning.empty()) decoded.value.warnings.push_back(std::move(warning));
   }
+  decoded_.emplace(std::move(decoded.value));
   return grpc::Status::OK;
 }
 
@@ -111,9 +115,6 @@ grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   const auto start = std::chrono::steady_clock::now();
   const Violations violations = server::Encode(*decoded_, result, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
-  if (other_method_ && !other_method_->empty()) {
-    response_.add_warnings(*other_method_);
-  }
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
   response_.set_backend(compute_.backend.name);
@@ -134,9 +135,9 @@ void Correction::Publish(const kernels::CorrectResult& result) {
   const kernels::BatchSums& sums = result.sums;
   report_.metrics->tokens.Increment(static_cast<double>(sums.tokens));
   report_.metrics->sequences.Increment(static_cast<double>(sums.num_sequences));
-  if (other_method_) {
+  if (is_other_method_) {
     report_.drift->NoteMethod(call_.record().run, call_.queue_client().peer,
-                              request_.request_id(), !other_method_->empty());
+                              request_.request_id(), *is_other_method_);
   }
   if (decoded_->omits_metrics) return;
   const v1::Labels& labels = request_.labels();

@@ -64,9 +64,9 @@ class Correction {
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
   std::optional<Examined> examined_;
-  // Whether the method is another one than the run declares, and its sentence;
-  // none if the run declares none.
-  std::optional<std::string> other_method_;
+  // Whether the method is another one than the run declares; none if it
+  // declares none.
+  std::optional<bool> is_other_method_;
 };
 
 }  // namespace counterweight::server

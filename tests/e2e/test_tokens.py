@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -339,9 +340,17 @@ def test_tokens_that_are_none(tmp_path: pathlib.Path) -> None:
         cw.Client("localhost:1", token_file=tmp_path / "none")
 
 
+@pytest.fixture
+def open_folder() -> Iterator[pathlib.Path]:
+    """A folder that other users may enter; pytest's are closed by each pytest that begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o755)
+        yield pathlib.Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_other_users_share_memory_if_they_are_allowed(
-    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+    start_server: StartServer, open_folder: pathlib.Path
 ) -> None:
     user = 65534
     for folder in (pathlib.Path(sys.executable), REPOSITORY / "client/python"):
@@ -355,10 +364,8 @@ client = cw.Client(sys.argv[1], transport="shared_memory")
 print(len(client.correct(method="token_tis", **padded_batch()).weights))
 """
     for flags, answered in (([f"--shared_memory_uids={user}"], True), ([], False)):
-        folder = tmp_path_factory.mktemp("s")
-        for each in (folder, *folder.parents):
-            if str(each).startswith("/tmp/"):
-                each.chmod(each.stat().st_mode | 0o055)
+        folder = open_folder / str(len(flags))
+        folder.mkdir(mode=0o755)
         server = start_server(
             *flags,
             "--socket_mode=0666",
