@@ -15,6 +15,9 @@ from counterweight_rl.compat import verl
 
 CORE_ALGOS = "verl.trainer.ppo.core_algos"
 SKYRL = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+PEERS = ("verl", "skyrl", "openrlhf", "nemo_rl")
+# The way to a peer in the error of its absence.
+WAYS = {"nemo_rl": "a clone of https://github.com/NVIDIA-NeMo/RL"}
 NAMES = [
     ("verl", CORE_ALGOS, "agg_loss"),
     ("verl", CORE_ALGOS, "compute_value_loss"),
@@ -26,6 +29,8 @@ NAMES = [
     ("skyrl", SKYRL, "compute_tis_ratio"),
     ("openrlhf", "openrlhf.models", "Actor"),
     ("openrlhf", "openrlhf.models", "aggregate_loss"),
+    ("nemo_rl", "nemo_rl.algorithms.loss", "ClippedPGLossConfig"),
+    ("nemo_rl", "nemo_rl.algorithms.loss", "wrap_loss_fn_with_input_preparation"),
 ]
 
 
@@ -44,13 +49,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No peer is installed."""
-    for peer in ("verl", "skyrl", "openrlhf"):
+    for peer in PEERS:
         for name in [n for n in sys.modules if n.partition(".")[0] == peer]:
             monkeypatch.delitem(sys.modules, name)
 
     class PeersAreNotInstalled:
         def find_spec(self, name: str, *_: Any) -> None:
-            if name in ("verl", "skyrl", "openrlhf"):
+            if name in PEERS:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(sys, "meta_path", [PeersAreNotInstalled(), *sys.meta_path])
@@ -69,11 +74,12 @@ def test_names_are_the_peers_own(fake: Any, peer: str, home: str, name: str) -> 
 @pytest.mark.parametrize(("peer", "home", "name"), NAMES)
 def test_without_the_peer_the_error_says_what_to_install(peer: str, home: str, name: str) -> None:
     module = importlib.import_module(f"counterweight_rl.compat.{peer}")
-    with pytest.raises(ImportError, match=rf"^{module.__name__}\.{name}: .*pip install {peer}$"):
+    way = WAYS.get(peer, f"pip install {peer}")
+    with pytest.raises(ImportError, match=rf"^{module.__name__}\.{name}: .*{way}$"):
         getattr(module, name)
 
 
-@pytest.mark.parametrize("peer", ["verl", "skyrl", "openrlhf"])
+@pytest.mark.parametrize("peer", PEERS)
 def test_other_names_do_not_exist(peer: str) -> None:
     module = importlib.import_module(f"counterweight_rl.compat.{peer}")
     with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute 'x'$"):

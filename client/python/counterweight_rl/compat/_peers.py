@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+# Peers without a package of their name on PyPI.
+_FROM_GIT = {"nemo_rl": "https://github.com/NVIDIA-NeMo/RL"}
+
 
 def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """Returns the ``__getattr__`` of a module that forwards other modules' names.
@@ -96,6 +99,8 @@ def load(home: str) -> ModuleType:
         peer = home.partition(".")[0]
         if error.name != peer:
             raise
+        source = _FROM_GIT.get(peer)
+        way = f"pip install {peer}" if source is None else f"it runs from a clone of {source}"
         raise NotInstalledError(
-            f"{home} is needed, and {peer} is not installed: pip install {peer}", name=peer
+            f"{home} is needed, and {peer} is not installed: {way}", name=peer
         ) from error
