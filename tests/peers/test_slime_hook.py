@@ -11,8 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import counterweight_rl as cw
+import counterweight_rl.compat.slime
 import megatron_trainer
 import pytest
+import torch
+from comparison import GRADIENT_ATOL_OF_LARGEST
+from counterweight_rl import compat
 from counterweight_rl.hooks import slime as hook
 from megatron_trainer import (
     DRAWS,
@@ -26,6 +30,7 @@ from megatron_trainer import (
 )
 from slime.backends.megatron_utils import cp_utils
 from slime.backends.megatron_utils import loss as original
+from slime.utils import ppo_utils
 
 pytestmark = pytest.mark.compares("hooks.slime.correct")
 
@@ -134,6 +139,62 @@ def test_functions_of_slimes_names(name: str, draw: str) -> None:
     assert called[2].keys() - actual[2].keys() == left_out
     for metric, value in actual[2].items():
         assert value == pytest.approx(called[2][metric], rel=1e-4, abs=1e-6), metric
+
+
+# Settings whose losses slime computes by ``compute_policy_loss``.
+OF_TOKENS: dict[str, dict[str, Any]] = {
+    "plain": {"use_tis": False},
+    "defaults": {"use_tis": False, "eps_clip": 0.2, "eps_clip_high": 0.2},
+    "dual clip": {"use_tis": False, "eps_clip_c": 1.05},
+    "gspo": {"use_tis": False, "advantage_estimator": "gspo", "eps_clip": 0.01},
+    "per token": {"use_tis": False, "calculate_per_token_loss": True},
+    "tis": {},
+    "opsm": {"use_tis": False, "use_opsm": True, "opsm_delta": 0.0},
+    "KL": {"use_tis": False, "use_kl_loss": True},
+}
+
+
+@pytest.mark.compares("compat.slime")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("name", OF_TOKENS)
+def test_the_loss_of_tokens(monkeypatch: pytest.MonkeyPatch, name: str, draw: str) -> None:
+    args = arguments(**OF_TOKENS[name], draw=draw)
+    with torch.compiler.set_stance("force_eager"):
+        called = answer(args)
+    monkeypatch.setattr(original, "compute_policy_loss", compat.slime.compute_policy_loss)
+    actual = answer(args)
+    same(actual, called)
+    assert actual[2].keys() == called[2].keys()
+    for metric, value in called[2].items():
+        assert actual[2][metric] == pytest.approx(value, rel=1e-4, abs=1e-6), metric
+
+
+@pytest.mark.compares("compat.slime")
+@pytest.mark.parametrize("seed", range(8))
+def test_the_loss_of_tokens_alone(seed: int) -> None:
+    """Random tokens, most of them to avoid, some beyond each bound."""
+    generator = torch.Generator().manual_seed(seed)
+    kl = 0.5 * torch.randn(200, generator=generator)
+    kl[:20] *= 8
+    advantages = torch.randn(200, generator=generator) - 0.5
+    upstream = torch.rand(200, generator=generator)
+    bounds = (0.2, 0.28, None if seed % 2 else 3.0)
+    found = []
+    for function, dtype in (
+        (ppo_utils.compute_policy_loss, torch.float64),
+        (compat.slime.compute_policy_loss, torch.float32),
+    ):
+        given = kl.to(dtype).requires_grad_()
+        with torch.compiler.set_stance("force_eager"):
+            losses, clipped = function(given, advantages.to(dtype), *bounds)
+        (losses * upstream).sum().backward()
+        found.append((losses.double(), given.grad.double(), clipped.float()))
+    (losses, gradient, clipped), actual = found
+    torch.testing.assert_close(actual[0], losses, rtol=2e-5, atol=1e-7)
+    atol = GRADIENT_ATOL_OF_LARGEST * gradient.abs().max().item()
+    torch.testing.assert_close(actual[1], gradient, rtol=2e-5, atol=atol)
+    assert torch.equal(actual[2], clipped)
+    assert 0 < clipped.mean() < 1
 
 
 def test_a_dialect_has_the_drift_too() -> None:

@@ -2,6 +2,8 @@
 
     --use-tis --custom-tis-function-path counterweight_rl.compat.slime.icepop_function
 
+and the loss of tokens in ``slime.utils.ppo_utils``, ``compute_policy_loss``.
+
 Numbers are those of the dialect ``slime`` (THUDM/slime @624b824a); ``compat.miles`` has the same
 functions, whose numbers are the same there. Differences:
 
@@ -18,11 +20,13 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
+from counterweight_rl.compat._slime_loss import compute_policy_loss
 from counterweight_rl.dialect_fields import FIELDS
 
 __all__ = [
     "compute_mis_weights",
     "compute_mis_weights_with_cp",
+    "compute_policy_loss",
     "icepop_function",
     "vanilla_tis_function",
 ]
