@@ -204,6 +204,16 @@ def test_areal(name: str, is_packed: bool) -> None:
         assert result.filtered_fraction == pytest.approx(float(filtered), rel=2e-5, abs=2e-6)
 
 
+def test_areals_object_clamps_from_above_alone() -> None:
+    """Its constructor puts 0 for an absent lower bound of ``clamp``."""
+    config = RejectionSamplingConfig(action="clamp", upper=1.5, lower=0.0)
+    old = torch.tensor([[-1.0, -1.0, -1.0]])
+    rollout = old - torch.tensor([[1.0, -1.0, 0.25]])
+    result = areal.apply_rejection_sampling(old, rollout, torch.ones(1, 3), None, config)
+    torch.testing.assert_close(result.behave_imp_weight, (old - rollout).exp().clamp(max=1.5))
+    assert result.filtered_fraction == pytest.approx(1 / 3)
+
+
 def test_areals_packed_sequences_have_starts() -> None:
     flat = torch.zeros(4)
     mask = torch.ones(4)

@@ -28,7 +28,9 @@ _ABSENT = {
     "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
-    # These have no release.
+    # These have no release. The first two are cut (cut.py).
+    "areal": (),
+    "roll": (),
     "nemo_rl": ("ray", "hydra"),
     "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "pydantic_config"),
     "slime": ("megatron", "ray", "httpx", "sglang"),

@@ -1,12 +1,14 @@
-"""AReaL's rejection sampling: ``areal.utils.functional``.
+"""AReaL's PPO loss and rejection sampling: ``areal.utils.functional``.
 
-    from counterweight_rl.compat.areal import apply_rejection_sampling
+    from counterweight_rl.compat.areal import apply_rejection_sampling, ppo_actor_loss_fn
 
 Numbers and quirks are those of the dialect ``areal`` (areal-project/AReaL @cbff54d6). Differences:
 
 * ``metric: binary_kl``, which AReaL's configuration refuses, is refused.
 * Of sequences, ``clamp`` goes with ``agg: mean`` only.
 * A log ratio that is not finite, for which AReaL takes 0, is refused, dropped or neutralized.
+* With ``importance_sampling_level: sequence`` the advantages must not differ along a sequence.
+* A token's statistic is 0 where the mask is 0; the trainer does not read it.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
-from counterweight_rl.dialect_blocks import to_mapping
+from counterweight_rl.compat._areal_loss import OWN_WARNING, block_of, lengths_of, ppo_actor_loss_fn
 
-__all__ = ["RejectionSamplingResult", "apply_rejection_sampling"]
+__all__ = ["RejectionSamplingResult", "apply_rejection_sampling", "ppo_actor_loss_fn"]
 
 
 @dataclass
@@ -60,14 +62,7 @@ def apply_rejection_sampling(
         ValueError: Packed sequences without cu_seqlens where the level is "sequence".
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
-    block = to_mapping("areal", {"use_decoupled_loss": True, "rejection_sampling": config})
-    lengths = None
-    if cu_seqlens is not None and loss_mask.ndim == 1:
-        lengths = cu_seqlens.diff().tolist()
-    elif loss_mask.ndim == 1:
-        if block["rejection_sampling"].get("level", "token") == "sequence":
-            raise ValueError("cu_seqlens is required for packed tensors where level is 'sequence'")
-        lengths = [loss_mask.numel()]
+    block = block_of({"rejection_sampling": config})
     result = _service.correct(
         "areal",
         block,
@@ -75,8 +70,8 @@ def apply_rejection_sampling(
         old_log_probs=proximal_logprobs.detach(),
         rollout_log_probs=old_logprobs.detach(),
         response_mask=loss_mask,
-        sequence_lengths=lengths,
-        own_warning="Metrics of areal",
+        sequence_lengths=lengths_of(loss_mask, cu_seqlens, block),
+        own_warning=OWN_WARNING,
     )
     assert result.keep_mask is not None  # a default output
     fraction = result.metrics.get("rs_filtered_fraction", math.nan)
