@@ -23,7 +23,7 @@ pytestmark = [
 # An option of GRPO and facts of the call, not fields of the loss.
 FACTS = ("global_valid_seqs", "global_valid_toks")
 FILTER = "seq_logprob_error_threshold"
-# Of the filter, which the loss does not report.
+# Metrics of the filter, which the loss does not report.
 OF_FILTER = (
     *(
         f"{s}_seq_mult_prob_error{after}"

@@ -13,11 +13,16 @@ from comparison import GRADIENT_ATOL_OF_LARGEST, GRADIENT_RTOL, LOSS, METRIC
 from counterweight_rl.compat import nemo_rl
 from nemo_rl.algorithms import loss as package
 from nemo_rl.algorithms.loss import loss_functions as original
+from nemo_rl.algorithms.loss.wrapper import SequencePackingLossWrapper
 from nemo_rl_losses import (
     CONFIGS,
     DRAWS,
+    LENGTH,
     NO_PENALTY,
+    ROWS,
     SEQUENCE,
+    SEQUENCES,
+    TOKENS,
     answer,
     batch,
     clipped_pg,
@@ -87,6 +92,44 @@ def test_the_loss_is_nemo_rls_own(
         assert actual[2][metric] == pytest.approx(
             expected[2][metric], rel=METRIC["rtol"], abs=METRIC["atol"]
         ), metric
+
+
+@pytest.mark.parametrize("has_counts", [True, False], ids=["global", "own"])
+@pytest.mark.parametrize("name", ["defaults, with a KL penalty", "icepop", "gspo", "reinforce"])
+def test_a_micro_batch_without_tokens(name: str, has_counts: bool) -> None:
+    found = []
+    for loss_fn in (clipped_pg(**COMPUTED[name]), nemo_rl.ClippedPGLossFn(COMPUTED[name])):
+        current, data = batch()
+        data["sample_mask"] = torch.zeros(ROWS)
+        counts = (SEQUENCES, TOKENS) if has_counts else (None, None)
+        loss, metrics = loss_fn(current, data, *counts)
+        loss.backward()
+        assert loss.item() == 0
+        assert not current.grad.any()
+        found.append(metrics)
+    theirs, ours = found
+    for metric, value in theirs.items():
+        if metric in ours or metric != "sampling_importance_ratio":
+            assert ours[metric] == value, metric
+
+
+def test_packed_sequences() -> None:
+    """NeMo-RL's wrapper calls the loss for one sequence after another, with a dict of its own."""
+    config = truncated("tis", 1.3, None)
+    whole = answer(clipped_pg(**config), exact=True)
+    current, data = batch()
+
+    def prepare(logits: torch.Tensor, data: Any, **_: Any) -> Any:
+        return {"next_token_logprobs": logits[:, : LENGTH - 1]}, data
+
+    ends = torch.arange(ROWS + 1) * LENGTH
+    wrapper = SequencePackingLossWrapper(nemo_rl.ClippedPGLossFn(config), prepare, ends, ends)
+    packed = torch.cat([current, torch.zeros(ROWS, 1)], dim=1).reshape(1, -1)
+    loss, metrics = wrapper(packed, data, SEQUENCES, TOKENS)
+    loss.backward()
+    same((loss.item(), current.grad), whole)
+    for name in ("gen_kl_error", "approx_entropy", "is_oob_ratio"):
+        assert metrics[name] == pytest.approx(whole[2][name], rel=1e-4)
 
 
 def test_a_mapping_is_a_configuration() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -111,7 +110,7 @@ def ppo_actor_loss_fn(
                 behave_approx_kl=torch.where(used, proximal_logprobs - old_logprobs, zero),
                 behave_imp_weight=weights,
                 behave_mask=used,
-                filtered_fraction=result.metrics.get("rs_filtered_fraction", math.nan),
+                filtered_fraction=result.metrics["rs_filtered_fraction"],
             )
     return loss, stat
 

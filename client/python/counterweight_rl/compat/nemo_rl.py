@@ -13,7 +13,7 @@ use. Differences:
   a KL penalty, which would be of other log-probs than the surrogate.
 * ``sampling_importance_ratio`` of sequences is the mean over sequences, not NeMo-RL's product of
   two sums; it is absent if they have no correction, or icepop.
-* The penalty ``kl_penalty`` and the ratios are absent while the server is away.
+* A weight that overflows is infinite or bounded, as in the dialect, where NeMo-RL takes 0.
 """
 
 from __future__ import annotations
