@@ -25,8 +25,9 @@ from server_process import ServerProcess, wait_until
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
+import counterweight_rl.compat.nemo_rl  # noqa: E402
 import counterweight_rl.compat.slime  # noqa: E402
-from counterweight_rl.compat import openrlhf, skyrl, verl  # noqa: E402
+from counterweight_rl.compat import areal, openrlhf, skyrl, verl  # noqa: E402
 from counterweight_rl.hooks import miles, nemo_rl, slime, tinker  # noqa: E402
 from counterweight_rl.hooks.trl import CorrectionMixin  # noqa: E402
 
@@ -221,6 +222,20 @@ def of_nemo_weighed(model: Model, rows: slice) -> Any:
 
 
 def of_nemo(model: Model, rows: slice, method: Any = None) -> Any:
+    return nemo_loss(nemo_rl.PolicyLoss(NemoLoss(), method), model, rows)
+
+
+def of_nemo_itself(model: Model, rows: slice) -> Any:
+    settings = {
+        "reference_policy_kl_penalty": 0.0,
+        "use_importance_sampling_correction": True,
+        "truncated_importance_sampling_type": "tis",
+        "truncated_importance_sampling_ratio": 1.02,
+    }
+    return nemo_loss(compat.nemo_rl.ClippedPGLossFn(settings), model, rows)
+
+
+def nemo_loss(loss_fn: Any, model: Model, rows: slice) -> Any:
     data = {
         "advantages": BATCH["advantages"],
         "generation_logprobs": BATCH["rollout_log_probs"],
@@ -228,12 +243,24 @@ def of_nemo(model: Model, rows: slice, method: Any = None) -> Any:
         "token_mask": MASK.float(),
         "sample_mask": torch.ones(6),
     }
-    loss_fn = nemo_rl.PolicyLoss(NemoLoss(), method)
     data = {
         n: torch.nn.functional.pad(t[rows], (1, 0)) if t.ndim == 2 else t[rows]
         for n, t in data.items()
     }
     loss, _ = loss_fn(model.log_probs(rows), data, None, None)
+    return loss
+
+
+def of_areal(model: Model, rows: slice) -> Any:
+    loss, _ = areal.ppo_actor_loss_fn(
+        model.log_probs(rows),
+        BATCH["old_log_probs"][rows],
+        BATCH["rollout_log_probs"][rows],
+        BATCH["advantages"][rows],
+        eps_clip=0.2,
+        loss_mask=MASK[rows].bool(),
+        rejection_sampling={"action": "clamp", "upper": 1.02},
+    )
     return loss
 
 
@@ -250,7 +277,7 @@ def of_skyrl(model: Model, rows: slice) -> Any:
 
 LOSSES = [
     *(bypass, given, of_openrlhf, of_skyrl, of_miles, of_nemo, of_nemo_weighed),
-    *(of_slime, of_slime_itself, of_icepop, of_mis),
+    *(of_slime, of_slime_itself, of_icepop, of_mis, of_nemo_itself, of_areal),
 ]
 
 
