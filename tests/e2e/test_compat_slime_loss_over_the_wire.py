@@ -101,6 +101,15 @@ def test_settings_and_numbers_are_checked() -> None:
         slime.compute_policy_loss(torch.tensor([torch.nan, 0.0]), kl, 0.2, 0.2)
 
 
+def test_a_ratio_that_overflows_is_clipped() -> None:
+    kl = torch.tensor([-100.0, -100.0, 100.0], requires_grad=True)
+    losses, clipped = slime.compute_policy_loss(kl, torch.tensor([1.0, -1, -1]), 0.2, 0.3, 3.0)
+    losses.sum().backward()
+    torch.testing.assert_close(losses.detach(), torch.tensor([-1.3, 3.0, 0.8]))
+    assert clipped.tolist() == [1, 0, 1]
+    assert not kl.grad.any()
+
+
 def test_no_tokens_have_no_loss() -> None:
     kl = torch.zeros(0, requires_grad=True)
     losses, clipped = slime.compute_policy_loss(kl, torch.zeros(0), 0.2, 0.2)

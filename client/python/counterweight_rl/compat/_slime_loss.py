@@ -30,8 +30,9 @@ def compute_policy_loss(
         eps_clip_c: Largest ratio where the advantage is negative; > 1. None: none.
 
     Returns:
-        The losses, [N], which can be differentiated once by ppo_kl; 1 for each token whose loss is
-        that of a bound of the first two, else 0, float32.
+        The losses, [N], which can be differentiated once by ppo_kl, with the derivative 0 where a
+        ratio that overflows is clipped (slime: NaN); 1 for each token whose loss is that of one of
+        the first two bounds, else 0, float32.
 
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.
