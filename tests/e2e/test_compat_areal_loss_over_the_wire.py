@@ -172,6 +172,32 @@ def test_masked_positions_are_not_read() -> None:
     assert not any(stat[name].requires_grad for name in ("loss", "importance_weight", "approx_kl"))
 
 
+@pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
+def test_a_rows_ratio_is_of_the_tokens_that_are_kept(is_packed: bool) -> None:
+    proximal = torch.full((4,), -1.0)
+    logprobs = proximal + torch.tensor([0.1, 0.3, -0.2, 0.9])
+    rollout = proximal - torch.tensor([0.0, 0.2, 0.0, 2.0])  # beyond the bound: the last
+    advantages = torch.full((4,), 2.0)
+    tensors = [logprobs, proximal, rollout, advantages]
+    starts = torch.tensor([0, 4])
+    if not is_packed:
+        tensors, starts = [one.reshape(1, 4) for one in tensors], None
+    loss, stat = areal.ppo_actor_loss_fn(
+        *tensors,
+        eps_clip=0.2,
+        loss_mask=torch.ones_like(tensors[0]).bool(),
+        rejection_sampling={"upper": 1.5},
+        importance_sampling_level="sequence",
+        cu_seqlens=starts,
+    )
+    ratio = torch.tensor(0.2 / 3).exp()
+    kept = torch.tensor([1.0, 1, 1, 0])
+    weights = torch.tensor([0.0, 0.2, 0.0, 2.0]).exp() * kept
+    torch.testing.assert_close(stat["importance_weight"].reshape(4), ratio * kept)
+    torch.testing.assert_close(stat["loss"].reshape(4), -2 * ratio * weights)
+    assert loss.item() == pytest.approx((-2 * ratio * weights).sum().item() / 4, rel=1e-5)
+
+
 def test_a_batch_without_tokens() -> None:
     logprobs = torch.full((4,), -1.0, requires_grad=True)
     loss, stat = call(logprobs=logprobs, loss_mask=torch.zeros(4).bool())
