@@ -6,6 +6,8 @@
 #
 #   tests/gpu_check.sh [--parts=build,bytes,...] [--deadline=SECONDS] [--report=FILE] [--prebuilt=FOLDER or .tar.gz]
 #                      [--commit=HASH] [--candidate=cuda|generic]
+#   tests/gpu_check.sh --plan[=NUMBER] [...]   prints and runs five calls of at most 560 s each, or one of them: first what is
+#                      least certain. Each ends with what it proved.
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
 # cuobjdump and a bundled server (tests/gpu_check/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
@@ -17,13 +19,23 @@ set -uo pipefail
 script=$(readlink -f "$0")
 cd "$(dirname "$script")/.."
 
-parts=build,bytes,kernels,requests,torch,sanitizer,ncu,server,local,sass,report
+parts=build,bytes,kernels,requests,torch,races,sanitizer,ncu,server,local,tests,sass,report
 deadline=0
+# The calls of --plan. Times are measured where nothing else runs.
+plan=(bytes,report kernels,torch,report races,sanitizer,report server,local,requests,tests,report ncu,sass,report)
+call='' options=()
 export REPORT=build/gpu-check/report.md PREBUILT='' COMMIT='' CANDIDATE=cuda PART=''
 usage() { sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "$script"; }
 for argument in "$@"; do
   value=${argument#*=}
   case $argument in
+    --plan) call=all ;;
+    --plan=[1-5]) call=$value ;;
+    --plan=* | --parts=* | --deadline=* | --part=*) ;;
+    *) options+=("$argument") ;;
+  esac
+  case $argument in
+    --plan | --plan=[1-5]) ;;
     --parts=*) parts=$value ;;
     --deadline=*) deadline=$value ;;
     --report=*) REPORT=$value ;;
@@ -35,6 +47,20 @@ for argument in "$@"; do
     *) echo "gpu_check: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
   esac
 done
+
+if [[ $call ]]; then
+  status=0
+  for number in $([[ $call == all ]] && seq ${#plan[@]} || echo "$call"); do
+    parts=${plan[$number - 1]}
+    if [[ ! $PREBUILT ]]; then parts=build,$parts; fi
+    echo "gpu_check: call $number of ${#plan[@]}: tests/gpu_check.sh --parts=$parts --deadline=560 ${options[*]}"
+    "$BASH" "$script" "--parts=$parts" --deadline=560 "${options[@]}"
+    ended=$?
+    # A failure is worse than a part that was left out.
+    if ((status != 1 && ended)); then status=$ended; fi
+  done
+  exit $status
+fi
 
 build=${GPU_CHECK_BUILD:-build/gpu-check}
 results=$build/results
@@ -54,10 +80,27 @@ skipped=77 # an exit status of parts, as automake has it
 # Seconds after which a part is ended.
 limit() {
   case $1 in
-    bytes) echo 420 ;;
+    bytes) echo 480 ;;
     build | torch | sanitizer | server) echo 300 ;;
     kernels | ncu) echo 240 ;;
     *) echo 150 ;;
+  esac
+}
+# Facts that a part proves when it passes.
+fact() {
+  case $1 in
+    bytes) echo "every answer has the CPU's bytes" ;;
+    kernels) echo 'times of batches on the device, against its copy bandwidth' ;;
+    requests) echo "times of requests from the host's memory, against the link's rate" ;;
+    torch) echo 'times of the same works in eager and compiled torch' ;;
+    races) echo 'rows of several segments have no memory error and no race' ;;
+    sanitizer) echo 'edges of tiles and segments have no memory error, race, use of uninitialized memory or wrong barrier' ;;
+    ncu) echo 'bandwidth, occupancy and stalls of the walk kernels' ;;
+    server) echo 'goldens pass over the wire, and CUDA tensors are answered like host ones' ;;
+    local) echo "local:cuda has local:'s answers, in torch's stream" ;;
+    tests) echo 'kernels_gpu_test passes' ;;
+    sass) echo 'instructions per token in compiled code' ;;
+    *) ;;
   esac
 }
 skip() { echo "skipped: $*"; exit $skipped; }
@@ -87,6 +130,17 @@ part_build() {
 
 part_bytes() {
   "$programs/gpu_check" "--candidate=$CANDIDATE" "$(sized --threads=8 --edges)"
+}
+
+# Where walks hand a row from one block to another.
+part_races() {
+  needs compute-sanitizer
+  local tool
+  for tool in memcheck racecheck; do
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$programs/gpu_check" \
+      "--candidate=${CANDIDATE/%cuda/cuda_arrays}" --segments --sample=29 --threads=0 || return 1
+    echo "$tool: clean"
+  done
 }
 
 part_sanitizer() {
@@ -199,6 +253,11 @@ part_local() {
     "$python" tests/e2e/compare_local_cuda.py
 }
 
+part_tests() {
+  [[ -x $programs/kernels_gpu_test ]] || skip "no $programs/kernels_gpu_test; tests/gpu_check/bundle takes it along"
+  "$programs/kernels_gpu_test" --gtest_brief=1
+}
+
 part_sass() {
   [[ ${CUOBJDUMP:-} ]] || needs cuobjdump
   "$python" tests/benchmark/sass.py --object "$programs/gpu_bench" >"$results/sass.md" || return 1
@@ -239,7 +298,7 @@ note() { # PART VERDICT SECONDS: replaces an earlier call's note about it
   mv "$results/parts.new" "$results/parts.tsv"
 }
 
-failed=() left_out=()
+failed=() left_out=() proved=()
 # The report's minute lies before the deadline.
 last=$deadline
 if ((deadline)) && [[ " ${wanted[*]} " == *' report '* ]]; then last=$((deadline - 60)); fi
@@ -262,7 +321,7 @@ for part in "${wanted[@]}"; do
   status=${PIPESTATUS[0]}
   verdict=passed
   case $status in
-    0) ;;
+    0) proved+=("$part") ;;
     "$skipped") verdict=skipped; left_out+=("$part") ;;
     124 | 137) verdict='out of time'; failed+=("$part") ;;
     *) verdict=FAILED; failed+=("$part") ;;
@@ -270,6 +329,12 @@ for part in "${wanted[@]}"; do
   [[ $part == report ]] || note "$part" "$verdict" $((SECONDS - start))
   echo "--- $part: $verdict, $((SECONDS - start)) s"
 done
+
+for part in "${wanted[@]}"; do
+  if [[ ! $(fact "$part") ]]; then continue; fi
+  if [[ " ${proved[*]} " == *" $part "* ]]; then verdict=proved; else verdict='not proved'; fi
+  echo "gpu_check: $verdict: $part: $(fact "$part")"
+done | tee "$results/proved_$(IFS=_; echo "${wanted[*]}").txt"
 
 # One file to carry back from a machine that is lent.
 tar -C "$(dirname "$results")" -czf "$results.tgz" "$(basename "$results")"

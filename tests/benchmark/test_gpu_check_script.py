@@ -81,3 +81,48 @@ def test_the_report_ends_before_the_deadline(tmp_path: Path) -> None:
     done = run_parts(tmp_path, archive, "bytes,report", "--deadline=60")
     assert "skipped: no time left" in done.stdout
     assert re.search(r"=== report \(\d+ s so far, at most 60 s", done.stdout), done.stdout
+
+
+def run_plan(folder: Path, prebuilt: Path, plan: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPT, plan, f"--prebuilt={prebuilt}", "--candidate=generic"],
+        env={**os.environ, "GPU_CHECK_BUILD": str(folder / "build")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_call_of_the_plan_ends_with_what_it_proved(tmp_path: Path) -> None:
+    archive = packed_programs(tmp_path, gpu_check="echo compared 3, 0 differ")
+    done = run_plan(tmp_path, archive, "--plan=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith(
+        "gpu_check: call 1 of 5: tests/gpu_check.sh --parts=bytes,report --deadline=560 --prebuilt="
+    )
+    proof = "gpu_check: proved: bytes: every answer has the CPU's bytes"
+    assert proof in rest
+    results = tmp_path / "build/results"
+    assert (results / "proved_bytes_report.txt").read_text() == f"{proof}\n"
+
+
+def test_the_plan_has_five_calls_and_each_part_once(tmp_path: Path) -> None:
+    archive = packed_programs(
+        tmp_path, gpu_check="echo differs; exit 1", kernels_gpu_test="echo passed"
+    )
+    done = run_plan(tmp_path, archive, "--plan")
+    assert done.returncode == 1
+    calls = re.findall(r"call \d of 5: .* --parts=(\S+) --deadline=560", done.stdout)
+    parts = [part for call in calls for part in call.split(",")]
+    assert len(calls) == 5
+    assert parts.count("report") == 5
+    every = re.search(r"^parts=(\S+)$", SCRIPT.read_text(), re.MULTILINE)
+    assert every
+    assert sorted({*parts, "build"}) == sorted(every[1].split(","))
+    assert "not proved: bytes: " in done.stdout
+    assert "proved: tests: kernels_gpu_test passes" in done.stdout
+    refused = run_plan(tmp_path, archive, "--plan=6")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "unknown argument '--plan=6'" in refused.stderr

@@ -34,9 +34,10 @@ struct CheckCase {
   WantedOutputs wanted = WantedOutputs::kAll;
 };
 
-// kEdges: tile and segment edges only. kQuick: also long and many rows. kFull:
+// kSegments: rows of several segments only. kEdges: tile and segment edges
+// only. kQuick: also long and many rows. kFull:
 // also a row of a million tokens and a hundred thousand rows.
-enum class CheckSize : uint8_t { kEdges, kQuick, kFull };
+enum class CheckSize : uint8_t { kSegments, kEdges, kQuick, kFull };
 
 // Lengths of the rows of each shape: one token to a million, empty rows, many
 // rows.

@@ -1,8 +1,9 @@
-// gpu_check [--candidate=cuda|cuda_arrays|generic|v3|v4] [--quick|--edges]
-// [--sample=N] [--threads=N] [--digests=FILE]: compares the candidate with the
-// CPU backend byte for byte, or writes digests of its answers to compare with
-// another machine's. Exit status: 0 all equal or written, 1 a difference or a
-// file that cannot be written, 2 no such candidate on this machine.
+// gpu_check [--candidate=cuda|cuda_arrays|generic|v3|v4]
+// [--quick|--edges|--segments] [--sample=N] [--threads=N] [--digests=FILE]:
+// compares the candidate with the CPU backend byte for byte, or writes digests
+// of its answers to compare with another machine's. Exit status: 0 all equal or
+// written, 1 a difference or a file that cannot be written, 2 no such candidate
+// on this machine.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -48,6 +49,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->digests = value;
     } else if (argument == "--quick") {
       options->size = CheckSize::kQuick;
+    } else if (argument == "--segments") {
+      options->size = CheckSize::kSegments;
     } else if (argument == "--edges") {
       options->size = CheckSize::kEdges;
     } else {
@@ -79,7 +82,7 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "gpu_check [--candidate=cuda|generic|v3|v4] "
-                 "[--quick|--edges] [--sample=N] [--threads=N] "
+                 "[--quick|--edges|--segments] [--sample=N] [--threads=N] "
                  "[--digests=FILE]\n");
     return 2;
   }

@@ -40,8 +40,10 @@ void CheckArealBounds(const BlockReader& block, const ArealRejection& of) {
   };
   if (is_ratio) {
     need(of.upper > 1.0, kArealUpper, of.upper, "> 1");
-    need(block.IsNull(kArealLower) || of.lower > 0.0, kArealLower, of.lower,
-         "> 0");
+    // AReaL's object has 0 where a clamp was given no lower bound.
+    const bool is_of_clamp = of.clamps && of.lower == 0.0;
+    need(block.IsNull(kArealLower) || of.lower > 0.0 || is_of_clamp,
+         kArealLower, of.lower, "> 0");
   } else if (of.metric != ArealMetric::kK1) {
     need(of.upper > 0.0, kArealUpper, of.upper, "> 0");
   }

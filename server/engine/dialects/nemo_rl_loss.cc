@@ -175,6 +175,8 @@ NemoRlLoss ReadNemoRlLoss(const BlockReader& reader, const RequestFacts& facts,
   of.is_on_policy = reader.ReadBool(kNemoRlOnPolicy, false);
   const bool is_cispo = reader.ReadBool(kNemoRlCispo, false);
   RefuseCombinations(reader, of, is_cispo);
+  // The forced ratio is read first.
+  of.is_reinforce = of.is_reinforce && !of.is_on_policy;
   ReadSurrogate(reader, is_cispo, &translation->warnings, &of);
   LossSpec& loss = of.spec;
   loss.over = kernels::TokenSet::kOriginal;

@@ -13,7 +13,7 @@ namespace counterweight::server {
 struct NemoRlLoss {
   bool by_token = true;       // token_level_loss
   bool by_sequence = false;   // sequence_level_importance_ratios
-  bool is_reinforce = false;  // disable_ppo_ratio
+  bool is_reinforce = false;  // disable_ppo_ratio, and not the next
   bool is_on_policy = false;  // force_on_policy_ratio
   // reference_policy_kl_type, which metrics have without a penalty too.
   kernels::KlEstimator kl_type = kernels::KlEstimator::kK3;

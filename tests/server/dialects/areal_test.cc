@@ -135,6 +135,11 @@ TEST(ArealTest, ClampsBoundTheWeightAlone) {
   EXPECT_EQ(row.spec.weight.level, Level::kGeometric);
   EXPECT_EQ(row.spec.weight.lower, 0.0);
   EXPECT_EQ(row.spec.weight.upper, 5.0);
+  // AReaL's object has 0 then.
+  const Translation zero =
+      Rejecting(R"("action": "clamp", "level": "sequence", "lower": 0)");
+  EXPECT_THAT(Fields(zero), IsEmpty());
+  EXPECT_EQ(zero.spec, row.spec);
 }
 
 // Without use_decoupled_loss the two policies are one.

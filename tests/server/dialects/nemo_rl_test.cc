@@ -54,6 +54,15 @@ TEST(NemoRlTest, EmptyBlockIsPpoWithAKlPenaltyAndWithoutCorrection) {
   EXPECT_THAT(kernels::Validate(t.spec), IsEmpty());
 }
 
+TEST(NemoRlTest, AForcedRatioIsReadBeforeADisabledOne) {
+  const kernels::CorrectionSpec forced =
+      NemoRl(R"({"force_on_policy_ratio": true})").spec;
+  EXPECT_EQ(forced.loss.surrogate, Surrogate::kImportanceSampling);
+  const Translation both =
+      NemoRl(R"({"force_on_policy_ratio": true, "disable_ppo_ratio": true})");
+  EXPECT_EQ(both.spec, forced);
+}
+
 TEST(NemoRlTest, TheDefaultPenaltyNeedsTheReference) {
   RequestFacts facts = AllTensors();
   facts.has_ref_log_probs = false;

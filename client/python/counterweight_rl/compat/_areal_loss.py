@@ -117,12 +117,7 @@ def ppo_actor_loss_fn(
 
 def block_of(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the dialect's block of a decoupled loss with the settings."""
-    block = dict(to_mapping("areal", {"use_decoupled_loss": True, **settings}))
-    rejection = block.get("rejection_sampling")
-    if rejection and rejection.get("action") == "clamp" and rejection.get("lower") == 0:
-        # AReaL's object has 0 where no lower bound was given.
-        block["rejection_sampling"] = {**rejection, "lower": None}
-    return block
+    return dict(to_mapping("areal", {"use_decoupled_loss": True, **settings}))
 
 
 def lengths_of(

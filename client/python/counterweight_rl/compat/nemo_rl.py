@@ -198,8 +198,6 @@ class ClippedPGLossFn:
 
     def _block(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in _ATTRIBUTES}
-        # NeMo-RL reads it only where no ratio of 1 is forced.
-        fields["disable_ppo_ratio"] = self._is_reinforce()
         fields = {**fields, "token_level_loss": self._by_token, **self._others, **facts}
         return _config.to_block(fields)
 
