@@ -104,6 +104,7 @@ TEST_F(AuthorizationTest, OneOfTheNamesIsEnoughAndHasNoCase) {
   };
   EXPECT_TRUE(may_call({"trainer.example"}));
   EXPECT_TRUE(may_call({"another.example", "Second.EXAMPLE"}));
+  EXPECT_TRUE(may_call({"second.example", "another.example"}));
   for (const std::string_view name :
        {"another.example", "trainer.example.evil", "evil.trainer.example",
         "trainer.exampl", "trainer_example", ""}) {

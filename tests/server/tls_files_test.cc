@@ -73,19 +73,31 @@ TEST_F(TlsFilesTest, ADamagedCertificateIsNamed) {
 }
 
 TEST_F(TlsFilesTest, ACertificateOfTomorrowIsRefusedToday) {
-  EXPECT_THAT(ErrorOf(signer_.SignFrom("own", kOneDay), signer_.Key()),
-              HasSubstr("its certificate is not valid before 20"));
-  EXPECT_THAT(ErrorOf(own_ + signer_.SignFrom("next", kOneDay), signer_.Key()),
-              HasSubstr("its certificate is not valid before 20"));
+  const std::string tomorrow = signer_.SignFrom("own", kOneDay);
+  for (const std::string& chain :
+       {tomorrow, own_ + tomorrow, tomorrow + own_}) {
+    EXPECT_THAT(ErrorOf(chain, signer_.Key()),
+                HasSubstr("its certificate is not valid before 20"));
+  }
   EXPECT_TRUE(Load(signer_.SignFrom("own", -60), signer_.Key()).ok());
 }
 
-TEST_F(TlsFilesTest, TheExpiryIsInSeconds) {
+TEST_F(TlsFilesTest, AnExpiredCertificateIsRefusedWhereverItIs) {
+  const std::string late = signer_.Sign("own", "own", -60);
+  for (const std::string& chain : {late, own_ + late, late + own_}) {
+    EXPECT_THAT(ErrorOf(chain, signer_.Key()),
+                HasSubstr("its certificate expired at 20"));
+  }
+}
+
+TEST_F(TlsFilesTest, TheExpiryIsInSecondsAndThatOfTheFirstToExpire) {
   const auto now = static_cast<double>(std::time(nullptr));
-  const auto files =
-      Load(own_ + signer_.Sign("other", "other", 3600), signer_.Key());
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_NEAR(static_cast<double>((*files)->expiry_unix_s), now + 3600, 600);
+  const std::string hour = signer_.Sign("other", "other", 3600);
+  for (const std::string& chain : {own_ + hour, hour + own_}) {
+    const auto files = Load(chain, signer_.Key());
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_NEAR(static_cast<double>((*files)->expiry_unix_s), now + 3600, 600);
+  }
 }
 
 TEST_F(TlsFilesTest, OneAuthorityThatHasNotExpiredIsEnough) {
