@@ -21,8 +21,10 @@ constexpr std::string_view kPath =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
 // Names of loopback in hosts files, beside names below localhost.
 constexpr std::string_view kLoopbackNames[] = {
-    "localhost",  "localhost.localdomain", "localhost4",
-    "localhost6", "ip6-localhost",         "ip6-loopback"};
+    "localhost",     "localhost.localdomain",
+    "localhost4",    "localhost4.localdomain4",
+    "localhost6",    "localhost6.localdomain6",
+    "ip6-localhost", "ip6-loopback"};
 
 bool HasOnly(std::string_view text, std::string_view characters) {
   return text.find_first_not_of(characters) == std::string_view::npos;

@@ -7,7 +7,7 @@ import (
 )
 
 // loopbackNames are those of hosts files, beside names below localhost.
-var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
 
 // IsSocket reports whether the target is a Unix socket.
 func (t Target) IsSocket() bool { return t.Scheme == "unix" || t.Scheme == "unix-abstract" }

@@ -48,7 +48,9 @@ func TestWhatStaysOnThisMachine(t *testing.T) {
 	for text, want := range map[string][2]bool{ // for certain, perhaps
 		"localhost:1": {true, true}, "127.9.9.9:1": {true, true}, "[::1]:1": {true, true}, "[::ffff:127.0.0.1]:1": {true, true}, "unix:/a": {true, true},
 		"unix-abstract:a": {true, true}, "dns:///localhost:1": {true, true}, "ipv4:127.0.0.1:1,127.0.0.2:1": {true, true},
-		"ipv4:127.0.0.1:1,10.0.0.1:1": {false, true}, "dns://10.0.0.1/localhost:1": {false, true}, "LocalHost:1": {false, true}, "localhost.:1": {false, true},
+		"ipv4:127.0.0.1:1,10.0.0.1:1": {false, true}, "ipv4:10.0.0.1:1,127.0.0.1:1": {false, true}, "dns://10.0.0.1/localhost:1": {false, true}, "LocalHost:1": {false, true}, "localhost.:1": {false, true},
+		"localhost.localdomain:1": {false, true}, "localhost4:1": {false, true}, "localhost4.localdomain4:1": {false, true},
+		"localhost6:1": {false, true}, "localhost6.localdomain6:1": {false, true}, "ip6-localhost:1": {false, true},
 		"a.localhost:1": {false, true}, "ip6-loopback:1": {false, true}, "0.0.0.0:1": {false, true}, "[::]:1": {false, true},
 		"10.0.0.1:1": {false, false}, "localhost.example:1": {false, false}, "notlocalhost:1": {false, false}, "128.0.0.1:1": {false, false},
 		"127.0.0.1.example:1": {false, false},
