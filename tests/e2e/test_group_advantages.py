@@ -219,3 +219,38 @@ def test_a_step_in_one_process(local: cw.Client) -> None:
     arguments = (np.float32([100, 1, 3]), [7, 7, 7], cw.GroupBaseline(estimator="rloo"))
     made = step.group_advantages(*arguments, kept_tokens=[0, 1, 1])
     assert made.advantages.tolist() == [0.0, -2.0, 2.0]
+
+
+def test_verls_estimators_leave_rejected_rows_out() -> None:
+    torch = pytest.importorskip(
+        "torch", reason="needs torch: .ci/setup torch, or make test TORCH=1"
+    )
+    from counterweight_rl import compat
+    from counterweight_rl.compat._verl_advantages import ADV_ESTIMATORS
+
+    rewards = torch.zeros(5, 3)
+    rewards[:, -1] = torch.tensor([100.0, 1.0, 3.0, 7.0, 7.0])
+    mask = torch.tensor([[0, 0, 0], [1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 0]])
+    uids = np.array(["a", "a", "a", "b", "b"], dtype=object)
+    with cw.Client("local:") as client:
+        compat.use(client)
+        try:
+            made = {
+                name: estimator(
+                    token_level_rewards=rewards, response_mask=mask, index=uids, config=None
+                )
+                for name, estimator in ADV_ESTIMATORS.items()
+            }
+        finally:
+            compat.use()
+    advantages, returns = made["rloo"]
+    assert advantages.tolist() == [[0, 0, 0], [-2, -2, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert returns is advantages
+    assert made["grpo_without_std"][0][:, 0].tolist() == [0, -1, 1, 0, 0]
+    one = 1 / (math.sqrt(2) + 1e-6)
+    assert made["grpo"][0][:, 0].tolist() == pytest.approx([0, -one, one, 0, 0], rel=1e-6)
+    # Over tokens: -1 twice, 1 once, 0 three times; a row without a token stays 0.
+    mean, std = -1 / 6, math.sqrt((2 * 25 / 36 + 49 / 36 + 3 / 36) / 5 + 1e-8)
+    expected = [0, (-1 - mean) / std, (1 - mean) / std, -mean / std, 0]
+    whitened = made["reinforce_plus_plus_baseline"][0][:, 0].tolist()
+    assert whitened == pytest.approx(expected, rel=1e-6)

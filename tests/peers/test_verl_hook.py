@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import random_batches
 import releases
@@ -222,3 +223,26 @@ def test_a_wrong_setting_ends_the_import(environment: dict[str, str], message: s
     done = import_verl(**environment)
     assert done.returncode != 0
     assert message in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("grpo", core_algos.compute_grpo_outcome_advantage),
+        ("rloo", core_algos.compute_rloo_outcome_advantage),
+        (
+            "reinforce_plus_plus_baseline",
+            core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage,
+        ),
+    ],
+)
+def test_without_rejection_advantages_are_verls(name: str, own: Any) -> None:
+    torch.manual_seed(5)
+    rewards = torch.zeros(12, 6).index_fill_(1, torch.tensor([5]), 1.0) * torch.randn(12, 1)
+    mask = (torch.arange(6) < torch.randint(1, 7, (12, 1))).long()
+    index = np.array([f"uid-{i % 3}" for i in range(12)], dtype=object)
+    given = {"token_level_rewards": rewards, "response_mask": mask, "index": index}
+    estimator = core_algos.get_adv_estimator_fn(f"counterweight_{name}")
+    made = estimator(**given, config=None)
+    for ours, theirs in zip(made, own(**given), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

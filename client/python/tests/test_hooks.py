@@ -78,7 +78,16 @@ def test_verl(service: FakeServer, framework: Callable[..., ModuleType]) -> None
     def register_policy_loss(name: str) -> Callable[[Any], Any]:
         return functools.partial(registry.__setitem__, name)
 
-    framework("verl.trainer.ppo.core_algos", register_policy_loss=register_policy_loss)
+    estimators: dict[str, Any] = {"grpo": "verl's"}
+
+    def register_adv_est(name: str) -> Callable[[Any], Any]:
+        return functools.partial(estimators.__setitem__, name)
+
+    framework(
+        "verl.trainer.ppo.core_algos",
+        register_policy_loss=register_policy_loss,
+        register_adv_est=register_adv_est,
+    )
     helper = framework(VERL_HELPER, **{CORRECTION: object()})
     # A trainer that was imported before the hook.
     trainer = framework("verl.trainer.ppo.ray", **{CORRECTION: getattr(helper, CORRECTION)})
@@ -91,6 +100,9 @@ def test_verl(service: FakeServer, framework: Callable[..., ModuleType]) -> None
         assert getattr(module, CORRECTION) is ours.compute_rollout_correction_and_add_to_batch
     hook.install()
     assert len(registry) == 2 + len(ours.POLICY_LOSS_REGISTRY)
+    assert estimators.pop("grpo") == "verl's"
+    names = ("grpo", "grpo_without_std", "reinforce_plus_plus_baseline", "rloo")
+    assert sorted(estimators) == [f"counterweight_{name}" for name in names]
 
 
 def test_a_hook_without_its_framework(service: FakeServer) -> None:

@@ -109,7 +109,7 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
 
 
 def _sums(arrays: Arrays, selection: keys.Selection, method: Method, spec: Spec) -> Total:
-    chosen = {name: selection.take(array) for name, array in arrays.items()}
+    chosen: Arrays = {name: selection.take(array) for name, array in arrays.items()}
     if selection.mask is not None:
         chosen = {**chosen, "response_mask": selection.mask}
     extra: Arrays = {"policy_version": NEWEST} if "policy_versions" in chosen else {}
