@@ -59,6 +59,8 @@ type Diagnosis struct {
 	ExaminedSequences int64
 	// Attribution is why the examined tokens drift; nil without any, and from older servers.
 	Attribution *pb.Attribution
+	// Audit is the drift of the rows of WithAudit; nil without it, and from older servers.
+	Audit *pb.AuditSummary
 	// Warnings are sentences about arrays that are not examined.
 	Warnings []string
 	// RequestID identifies the call.
@@ -66,8 +68,8 @@ type Diagnosis struct {
 }
 
 // Diagnose examines a batch for faults of its data, such as log-probs that lie one token late, and
-// names each. Of the options it reads Run, Replica, PolicyVersion and RequestID. The batch goes in
-// one message. Errors are those of Correct, with the code codes.Unimplemented from a server without
+// names each. Of the options it reads Run, Replica, PolicyVersion, RequestID and WithAudit. The batch
+// goes in one message. Errors are those of Correct, with the code codes.Unimplemented from a server without
 // the feature "diagnose".
 func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) (*Diagnosis, error) {
 	if batch == nil {
@@ -83,6 +85,7 @@ func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) 
 		Layout:       call.head.GetLayout(),
 		GroupIds:     call.head.GetGroupIds(),
 		VersionSpans: call.head.GetVersionSpans(),
+		Audit:        call.head.GetAudit(),
 	}
 	for i := range call.tensors {
 		tensor := call.tensors[i].Head()
@@ -106,6 +109,7 @@ func diagnosis(answer *pb.DiagnoseResponse) *Diagnosis {
 		ExaminedTokens:    answer.GetExaminedTokens(),
 		ExaminedSequences: answer.GetExaminedSequences(),
 		Attribution:       answer.GetAttribution(),
+		Audit:             answer.GetAudit(),
 		Warnings:          answer.GetWarnings(),
 		RequestID:         answer.GetRequestId(),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -85,6 +86,22 @@ func TestDiagnoseOfAnOldServer(t *testing.T) {
 	}
 	var invalid *cw.InvalidRequestError
 	if _, err := client.Diagnose(context.Background(), nil); !errors.As(err, &invalid) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDiagnoseAuditsRows(t *testing.T) {
+	client := dial(t, servertest.Start(t).Address)
+	batch := threeTokens()
+	found, err := client.Diagnose(background(t), batch, cw.WithAudit(&cw.Audit{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := found.Audit; got.GetTokens() != 2 || got.Low != nil || got.GetSentence() == "" {
+		t.Errorf("got %v", got)
+	}
+	if _, err := client.Correct(background(t), batch, cw.Preset("token_tis"), cw.WithAudit(&cw.Audit{})); err == nil ||
+		!strings.Contains(err.Error(), "audit: is read by Diagnose alone") {
 		t.Errorf("got %v", err)
 	}
 }

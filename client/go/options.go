@@ -73,6 +73,15 @@ func Step(step int64) Option {
 	return func(c *call) { c.labels().Step = &step }
 }
 
+// Audit has the rows that measure the drift between engine and trainer, and the sums of earlier
+// batches' summaries, added up number by number.
+type Audit = pb.Audit
+
+// WithAudit makes Diagnose measure that drift; Correct refuses it.
+func WithAudit(audit *Audit) Option {
+	return func(c *call) { c.head.Audit = audit }
+}
+
 // NonFinite decides about a NaN or an infinity where ResponseMask is 1. Without it:
 // NonFiniteReject.
 func NonFinite(policy NonFinitePolicy) Option {

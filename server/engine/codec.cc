@@ -31,6 +31,9 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
         {field, "is not used by this server yet; leave it out"});
   };
   refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
+  if (request.has_audit()) {
+    violations->push_back({"audit", "is read by Diagnose alone; leave it out"});
+  }
 }
 
 bool AsksFor(const v1::CorrectRequest& request, v1::TensorRole role) {

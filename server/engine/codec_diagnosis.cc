@@ -9,6 +9,7 @@
 
 #include "kernels/doctor/examine.h"
 #include "server/engine/codec_attribution.h"
+#include "server/engine/codec_audit.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_labels.h"
 #include "server/engine/examination.h"
@@ -130,12 +131,17 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
   violations.Append(versions.violations);
   if (tensors.ok()) CheckTensors(tensors.value, &violations);
   if (layout.ok()) CheckGroups(request, layout.value, &violations);
+  if (request.has_audit() && tensors.ok() && layout.ok()) {
+    CheckAudit(request.audit(), tensors.value, layout.value.num_sequences,
+               &violations);
+  }
   if (!violations.empty()) return {{}, std::move(violations)};
   Patient patient{
       .layout = std::move(layout.value),
       .tensors = std::move(tensors.value),
       .versions = std::move(versions.value),
       .group_ids = {request.group_ids().begin(), request.group_ids().end()}};
+  if (request.has_audit()) patient.audit = request.audit();
   patient.warnings =
       WarnOfUnexamined(request, patient.tensors, patient.versions.came);
   return {std::move(patient), {}};
@@ -174,6 +180,21 @@ Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {
       .num_spans = static_cast<int64_t>(patient.versions.spans.size()),
       .came = patient.versions.came};
   if (versions.came) batch.versions = &versions;
+  response->mutable_warnings()->Add(patient.warnings.begin(),
+                                    patient.warnings.end());
+  if (patient.audit) {
+    *response->mutable_audit() = MeasureAudit(*patient.audit, batch);
+    if (patient.audit->rows_size() > 0) {
+      // Other rows have none.
+      batch.tensors[static_cast<int>(kernels::InputRole::kOld)] = {};
+      if (!tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS)) {
+        response->add_warnings(
+            "the batch was not examined: old_log_probs are those of audited "
+            "rows alone");
+        return {};
+      }
+    }
+  }
   const kernels::doctor::Diagnosis found = kernels::doctor::Examine(
       batch, patient.group_ids.empty() ? nullptr : patient.group_ids.data());
   for (const kernels::doctor::Finding& finding : found.findings) {
@@ -185,8 +206,6 @@ Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {
   response->set_tokens(found.tokens);
   response->set_examined_tokens(found.examined_tokens);
   response->set_examined_sequences(found.sequences);
-  response->mutable_warnings()->Add(patient.warnings.begin(),
-                                    patient.warnings.end());
   return {};
 }
 

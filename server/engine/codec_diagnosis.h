@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_DIAGNOSIS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Patient {
   Tensors tensors;
   Versions versions;
   std::vector<int64_t> group_ids;
+  std::optional<v1::Audit> audit;
   std::vector<std::string> warnings;
 };
 

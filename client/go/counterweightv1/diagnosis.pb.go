@@ -80,6 +80,63 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_diagnosis_proto_rawDescGZIP(), []int{0}
 }
 
+// What an audit advises for later batches.
+type AuditAdvice int32
+
+const (
+	AuditAdvice_AUDIT_ADVICE_UNSPECIFIED AuditAdvice = 0
+	// The interval holds the alarm, or is wider than a tenth without one; or there
+	// is none yet.
+	AuditAdvice_AUDIT_ADVICE_MORE AuditAdvice = 1
+	// Go on as before.
+	AuditAdvice_AUDIT_ADVICE_ENOUGH AuditAdvice = 2
+	// The interval lies beyond twice the alarm, or below half of it.
+	AuditAdvice_AUDIT_ADVICE_LESS AuditAdvice = 3
+)
+
+// Enum value maps for AuditAdvice.
+var (
+	AuditAdvice_name = map[int32]string{
+		0: "AUDIT_ADVICE_UNSPECIFIED",
+		1: "AUDIT_ADVICE_MORE",
+		2: "AUDIT_ADVICE_ENOUGH",
+		3: "AUDIT_ADVICE_LESS",
+	}
+	AuditAdvice_value = map[string]int32{
+		"AUDIT_ADVICE_UNSPECIFIED": 0,
+		"AUDIT_ADVICE_MORE":        1,
+		"AUDIT_ADVICE_ENOUGH":      2,
+		"AUDIT_ADVICE_LESS":        3,
+	}
+)
+
+func (x AuditAdvice) Enum() *AuditAdvice {
+	p := new(AuditAdvice)
+	*p = x
+	return p
+}
+
+func (x AuditAdvice) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AuditAdvice) Descriptor() protoreflect.EnumDescriptor {
+	return file_counterweight_v1_diagnosis_proto_enumTypes[1].Descriptor()
+}
+
+func (AuditAdvice) Type() protoreflect.EnumType {
+	return &file_counterweight_v1_diagnosis_proto_enumTypes[1]
+}
+
+func (x AuditAdvice) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AuditAdvice.Descriptor instead.
+func (AuditAdvice) EnumDescriptor() ([]byte, []int) {
+	return file_counterweight_v1_diagnosis_proto_rawDescGZIP(), []int{1}
+}
+
 // One fault of a batch.
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -642,6 +699,202 @@ func (x *HeavySequence) GetK3() float64 {
 	return 0
 }
 
+// Rows that measure the drift between engine and trainer: a random sample of
+// those of a run, with log-probs of the trainer before any update of the step.
+// Without before_update and rows: all, by OLD_LOG_PROBS.
+type Audit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CURRENT_LOG_PROBS are of before the step's first update, so that they are
+	// old ones, and all rows are audited. Not beside OLD_LOG_PROBS.
+	BeforeUpdate bool `protobuf:"varint,1,opt,name=before_update,json=beforeUpdate,proto3" json:"before_update,omitempty"`
+	// Rows that have OLD_LOG_PROBS, ascending, each in [0, num_sequences); those
+	// of others are not read, nor examined. Not with before_update.
+	Rows []int64 `protobuf:"varint,2,rep,packed,name=rows,proto3" json:"rows,omitempty"`
+	// AuditSummary.sums of earlier batches, added up number by number: the answer
+	// is of these rows too. Empty: of this batch alone.
+	Sums []float64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	// Mean k3 at which an alarm is raised, nats, finite and > 0. Absent: the
+	// advice is for a mean within a tenth.
+	Alarm         *float64 `protobuf:"fixed64,4,opt,name=alarm,proto3,oneof" json:"alarm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Audit) Reset() {
+	*x = Audit{}
+	mi := &file_counterweight_v1_diagnosis_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Audit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Audit) ProtoMessage() {}
+
+func (x *Audit) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_diagnosis_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Audit.ProtoReflect.Descriptor instead.
+func (*Audit) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_diagnosis_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Audit) GetBeforeUpdate() bool {
+	if x != nil {
+		return x.BeforeUpdate
+	}
+	return false
+}
+
+func (x *Audit) GetRows() []int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *Audit) GetSums() []float64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *Audit) GetAlarm() float64 {
+	if x != nil && x.Alarm != nil {
+		return *x.Alarm
+	}
+	return 0
+}
+
+// The drift of audited rows. Formulas: kernels/doctor/audit.h.
+type AuditSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rows with tokens, and their tokens.
+	Rows   int64 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Tokens int64 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Mean of k3(old - rollout) over the tokens, nats; NaN without any.
+	K3 float64 `protobuf:"fixed64,3,opt,name=k3,proto3" json:"k3,omitempty"`
+	// Its interval, which holds the mean over all rows in about 9 of 10 samples;
+	// in less where few rows have most of the drift. Absent below 32 rows.
+	Low  *float64 `protobuf:"fixed64,4,opt,name=low,proto3,oneof" json:"low,omitempty"`
+	High *float64 `protobuf:"fixed64,5,opt,name=high,proto3,oneof" json:"high,omitempty"`
+	// Rows like these until the interval is within a tenth of k3; 0: it is.
+	MoreRows int64       `protobuf:"varint,6,opt,name=more_rows,json=moreRows,proto3" json:"more_rows,omitempty"`
+	Advice   AuditAdvice `protobuf:"varint,7,opt,name=advice,proto3,enum=counterweight.v1.AuditAdvice" json:"advice,omitempty"`
+	// The same for a person.
+	Sentence string `protobuf:"bytes,8,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// For Audit.sums; those of several batches add up number by number, of 8192
+	// at most.
+	Sums          []float64 `protobuf:"fixed64,9,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditSummary) Reset() {
+	*x = AuditSummary{}
+	mi := &file_counterweight_v1_diagnosis_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditSummary) ProtoMessage() {}
+
+func (x *AuditSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_diagnosis_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditSummary.ProtoReflect.Descriptor instead.
+func (*AuditSummary) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_diagnosis_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AuditSummary) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetK3() float64 {
+	if x != nil {
+		return x.K3
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetLow() float64 {
+	if x != nil && x.Low != nil {
+		return *x.Low
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetHigh() float64 {
+	if x != nil && x.High != nil {
+		return *x.High
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetMoreRows() int64 {
+	if x != nil {
+		return x.MoreRows
+	}
+	return 0
+}
+
+func (x *AuditSummary) GetAdvice() AuditAdvice {
+	if x != nil {
+		return x.Advice
+	}
+	return AuditAdvice_AUDIT_ADVICE_UNSPECIFIED
+}
+
+func (x *AuditSummary) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *AuditSummary) GetSums() []float64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
 var File_counterweight_v1_diagnosis_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_diagnosis_proto_rawDesc = "" +
@@ -715,12 +968,35 @@ const file_counterweight_v1_diagnosis_proto_rawDesc = "" +
 	"\rHeavySequence\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12\x0e\n" +
-	"\x02k3\x18\x03 \x01(\x01R\x02k3*a\n" +
+	"\x02k3\x18\x03 \x01(\x01R\x02k3\"y\n" +
+	"\x05Audit\x12#\n" +
+	"\rbefore_update\x18\x01 \x01(\bR\fbeforeUpdate\x12\x12\n" +
+	"\x04rows\x18\x02 \x03(\x03R\x04rows\x12\x12\n" +
+	"\x04sums\x18\x03 \x03(\x01R\x04sums\x12\x19\n" +
+	"\x05alarm\x18\x04 \x01(\x01H\x00R\x05alarm\x88\x01\x01B\b\n" +
+	"\x06_alarm\"\x8f\x02\n" +
+	"\fAuditSummary\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12\x0e\n" +
+	"\x02k3\x18\x03 \x01(\x01R\x02k3\x12\x15\n" +
+	"\x03low\x18\x04 \x01(\x01H\x00R\x03low\x88\x01\x01\x12\x17\n" +
+	"\x04high\x18\x05 \x01(\x01H\x01R\x04high\x88\x01\x01\x12\x1b\n" +
+	"\tmore_rows\x18\x06 \x01(\x03R\bmoreRows\x125\n" +
+	"\x06advice\x18\a \x01(\x0e2\x1d.counterweight.v1.AuditAdviceR\x06advice\x12\x1a\n" +
+	"\bsentence\x18\b \x01(\tR\bsentence\x12\x12\n" +
+	"\x04sums\x18\t \x03(\x01R\x04sumsB\x06\n" +
+	"\x04_lowB\a\n" +
+	"\x05_high*a\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_NOTE\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x03BRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
+	"\x0eSEVERITY_ERROR\x10\x03*r\n" +
+	"\vAuditAdvice\x12\x1c\n" +
+	"\x18AUDIT_ADVICE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11AUDIT_ADVICE_MORE\x10\x01\x12\x17\n" +
+	"\x13AUDIT_ADVICE_ENOUGH\x10\x02\x12\x15\n" +
+	"\x11AUDIT_ADVICE_LESS\x10\x03BRZPgithub.com/counterweight/counterweight/client/go/counterweightv1;counterweightv1b\x06proto3"
 
 var (
 	file_counterweight_v1_diagnosis_proto_rawDescOnce sync.Once
@@ -734,35 +1010,39 @@ func file_counterweight_v1_diagnosis_proto_rawDescGZIP() []byte {
 	return file_counterweight_v1_diagnosis_proto_rawDescData
 }
 
-var file_counterweight_v1_diagnosis_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_diagnosis_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_counterweight_v1_diagnosis_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_counterweight_v1_diagnosis_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_counterweight_v1_diagnosis_proto_goTypes = []any{
 	(Severity)(0),         // 0: counterweight.v1.Severity
-	(*Finding)(nil),       // 1: counterweight.v1.Finding
-	(*Attribution)(nil),   // 2: counterweight.v1.Attribution
-	(*Causes)(nil),        // 3: counterweight.v1.Causes
-	(*Bucket)(nil),        // 4: counterweight.v1.Bucket
-	(*HeavySequence)(nil), // 5: counterweight.v1.HeavySequence
-	nil,                   // 6: counterweight.v1.Finding.EvidenceEntry
-	(TensorRole)(0),       // 7: counterweight.v1.TensorRole
+	(AuditAdvice)(0),      // 1: counterweight.v1.AuditAdvice
+	(*Finding)(nil),       // 2: counterweight.v1.Finding
+	(*Attribution)(nil),   // 3: counterweight.v1.Attribution
+	(*Causes)(nil),        // 4: counterweight.v1.Causes
+	(*Bucket)(nil),        // 5: counterweight.v1.Bucket
+	(*HeavySequence)(nil), // 6: counterweight.v1.HeavySequence
+	(*Audit)(nil),         // 7: counterweight.v1.Audit
+	(*AuditSummary)(nil),  // 8: counterweight.v1.AuditSummary
+	nil,                   // 9: counterweight.v1.Finding.EvidenceEntry
+	(TensorRole)(0),       // 10: counterweight.v1.TensorRole
 }
 var file_counterweight_v1_diagnosis_proto_depIdxs = []int32{
 	0,  // 0: counterweight.v1.Finding.severity:type_name -> counterweight.v1.Severity
-	7,  // 1: counterweight.v1.Finding.stream:type_name -> counterweight.v1.TensorRole
-	6,  // 2: counterweight.v1.Finding.evidence:type_name -> counterweight.v1.Finding.EvidenceEntry
-	7,  // 3: counterweight.v1.Attribution.numerator:type_name -> counterweight.v1.TensorRole
-	7,  // 4: counterweight.v1.Attribution.denominator:type_name -> counterweight.v1.TensorRole
-	3,  // 5: counterweight.v1.Attribution.causes:type_name -> counterweight.v1.Causes
-	4,  // 6: counterweight.v1.Attribution.by_magnitude:type_name -> counterweight.v1.Bucket
-	4,  // 7: counterweight.v1.Attribution.by_position:type_name -> counterweight.v1.Bucket
-	4,  // 8: counterweight.v1.Attribution.by_length:type_name -> counterweight.v1.Bucket
-	4,  // 9: counterweight.v1.Attribution.by_log_ratio:type_name -> counterweight.v1.Bucket
-	5,  // 10: counterweight.v1.Attribution.heaviest:type_name -> counterweight.v1.HeavySequence
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 1: counterweight.v1.Finding.stream:type_name -> counterweight.v1.TensorRole
+	9,  // 2: counterweight.v1.Finding.evidence:type_name -> counterweight.v1.Finding.EvidenceEntry
+	10, // 3: counterweight.v1.Attribution.numerator:type_name -> counterweight.v1.TensorRole
+	10, // 4: counterweight.v1.Attribution.denominator:type_name -> counterweight.v1.TensorRole
+	4,  // 5: counterweight.v1.Attribution.causes:type_name -> counterweight.v1.Causes
+	5,  // 6: counterweight.v1.Attribution.by_magnitude:type_name -> counterweight.v1.Bucket
+	5,  // 7: counterweight.v1.Attribution.by_position:type_name -> counterweight.v1.Bucket
+	5,  // 8: counterweight.v1.Attribution.by_length:type_name -> counterweight.v1.Bucket
+	5,  // 9: counterweight.v1.Attribution.by_log_ratio:type_name -> counterweight.v1.Bucket
+	6,  // 10: counterweight.v1.Attribution.heaviest:type_name -> counterweight.v1.HeavySequence
+	1,  // 11: counterweight.v1.AuditSummary.advice:type_name -> counterweight.v1.AuditAdvice
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_diagnosis_proto_init() }
@@ -774,13 +1054,15 @@ func file_counterweight_v1_diagnosis_proto_init() {
 	file_counterweight_v1_diagnosis_proto_msgTypes[0].OneofWrappers = []any{}
 	file_counterweight_v1_diagnosis_proto_msgTypes[2].OneofWrappers = []any{}
 	file_counterweight_v1_diagnosis_proto_msgTypes[3].OneofWrappers = []any{}
+	file_counterweight_v1_diagnosis_proto_msgTypes[5].OneofWrappers = []any{}
+	file_counterweight_v1_diagnosis_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_diagnosis_proto_rawDesc), len(file_counterweight_v1_diagnosis_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      2,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

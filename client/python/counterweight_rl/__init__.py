@@ -20,6 +20,7 @@ from counterweight_rl._version import __version__
 from counterweight_rl.applied_receipt import applied
 from counterweight_rl.arrays.version_spans import spans_of
 from counterweight_rl.attribution import Attribution, Bucket, Causes, HeavySequence
+from counterweight_rl.audit_rows import Audit, AuditedDrift, AuditSums
 from counterweight_rl.choices import (
     Aggregation,
     Bound,
@@ -86,6 +87,9 @@ from counterweight_rl.transport.retry import RetryPolicy
 __all__ = [
     "Aggregation",
     "Attribution",
+    "Audit",
+    "AuditSums",
+    "AuditedDrift",
     "Bound",
     "Bucket",
     "Causes",

@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
-from counterweight_rl import diagnosis, messages
+from counterweight_rl import audit_rows, diagnosis, messages
 from counterweight_rl.arguments import int_list, text
 from counterweight_rl.arrays.batch import read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.version_spans import read_spans, read_staleness
+from counterweight_rl.audit_rows import Audit
 from counterweight_rl.calls import Call, identified, labels_of
 from counterweight_rl.one_process import refuse_at_exit
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         policy_versions: ArrayT | None
         version_spans: Iterable[Any] | None
         staleness: ArrayT | int | None
+        audit: Audit | None
         run: str | None
         request_id: str | None
         timeout: float | None
@@ -50,6 +52,7 @@ def diagnose(
     policy_versions: ArrayT | None = None,
     version_spans: Iterable[Any] | None = None,
     staleness: ArrayT | int | None = None,
+    audit: Audit | None = None,
     run: str | None = None,
     request_id: str | None = None,
     timeout: float | None = None,
@@ -85,6 +88,8 @@ def diagnose(
             message["labels"] = labels
         if staleness is not None and policy_versions is None:
             version_spans = [(i, 0, n, 0) for i, n in enumerate(batch.lengths) if n > 0]
+        if audit is not None:
+            message["audit"] = audit_rows.to_message(audit)
         if version_spans is not None:
             message["version_spans"] = read_spans(version_spans, batch.num_sequences)
         return Call(

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from counterweight_rl import attribution, messages
+from counterweight_rl import attribution, audit_rows, messages
 from counterweight_rl.attribution import Attribution
+from counterweight_rl.audit_rows import AuditedDrift
 
 _WIDTH = 80
 
@@ -63,6 +64,7 @@ class Diagnosis:
         warnings: Sentences about arguments that are not examined.
         request_id: Identifier of the call.
         attribution: Why the examined tokens drift. None without any, and from older servers.
+        audit: The drift of the audited rows. None without ``audit``, and from older servers.
     """
 
     findings: Sequence[Finding]
@@ -72,6 +74,7 @@ class Diagnosis:
     warnings: Sequence[str]
     request_id: str
     attribution: Attribution | None
+    audit: AuditedDrift | None = None
 
     @property
     def ok(self) -> bool:
@@ -96,6 +99,8 @@ class Diagnosis:
         lines = [*textwrap.wrap(head, _WIDTH), *map(str, self.findings)]
         if self.attribution is not None:
             lines += self.attribution.lines()
+        if self.audit is not None:
+            lines += textwrap.wrap(f"engine and trainer: {self.audit}", _WIDTH)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -105,12 +110,13 @@ class Diagnosis:
 
 def read(answer: messages.Message) -> Diagnosis:
     """Returns the diagnosis in an answer's message."""
-    made = ("findings", "attribution")
+    made = ("findings", "attribution", "audit")
     named = [each.name for each in fields(Diagnosis) if each.name not in made]
     found: dict[str, Any] = {name: messages.field(Diagnosis, name, answer) for name in named}
     return Diagnosis(
         findings=tuple(map(_finding, answer.get("findings", ()))),
         attribution=attribution.read(answer.get("attribution")),
+        audit=None if "audit" not in answer else audit_rows.read(answer["audit"]),
         **found,
     )
 

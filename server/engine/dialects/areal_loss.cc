@@ -63,7 +63,7 @@ ArealLoss ReadArealLoss(const BlockReader& reader,
                         const ArealPolicies& policies,
                         const RequestFacts& facts, Translation* translation) {
   constexpr std::string_view kM2po = "m2_threshold";
-  constexpr std::string_view kLevels[] = {"token", "sequence"};
+  constexpr std::string_view kArealLevels[] = {"token", "sequence"};
   constexpr Surrogate kSurrogates[] = {Surrogate::kPpoClip, Surrogate::kSapo,
                                        Surrogate::kCispo};
   ArealLoss of;
@@ -73,7 +73,8 @@ ArealLoss ReadArealLoss(const BlockReader& reader,
   ReadArealClips(reader, of.type, &translation->warnings, &loss);
   loss.tau_positive = reader.ReadNumber("sapo_tau_pos", 1.0, kPositive);
   loss.tau_negative = reader.ReadNumber("sapo_tau_neg", 1.05, kPositive);
-  const auto level = reader.ReadName(kArealLossLevel, kLevels[0], kLevels);
+  const auto level =
+      reader.ReadName(kArealLossLevel, kArealLevels[0], kArealLevels);
   if (level == size_t{1}) loss.level = LossLevel::kSequence;
   if (of.by_sequence() && of.type == ArealLossType::kCispo) {
     reader.Violate(kArealLossLevel,

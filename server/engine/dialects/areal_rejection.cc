@@ -106,7 +106,7 @@ void ApplyToEqualPolicies(const BlockReader& reader,
 ArealRejection ReadArealRejection(const BlockReader& reader,
                                   bool ignore_unknown_fields,
                                   Translation* translation) {
-  constexpr std::string_view kLevels[] = {"token", "sequence"};
+  constexpr std::string_view kArealLevels[] = {"token", "sequence"};
   constexpr std::string_view kActions[] = {"mask", "clamp"};
   constexpr std::string_view kAggs[] = {"mean", "sum", "max"};
   ArealRejection of;
@@ -119,7 +119,7 @@ ArealRejection ReadArealRejection(const BlockReader& reader,
       kArealRejectionFields, ignore_unknown_fields,
       [](std::string_view) { return std::string(); }, &translation->warnings);
   of.by_sequence =
-      block.ReadName(kArealLevel, kLevels[0], kLevels) == size_t{1};
+      block.ReadName(kArealLevel, kArealLevels[0], kArealLevels) == size_t{1};
   of.clamps = block.ReadName(kArealAction, kActions[0], kActions) == size_t{1};
   const auto metric = block.ReadName("metric", kArealMetrics[0], kArealMetrics);
   const auto agg = block.ReadName(kArealAgg, kAggs[0], kAggs);

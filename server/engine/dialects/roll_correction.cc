@@ -151,18 +151,18 @@ RollCorrection ReadRollCorrection(const BlockReader& reader,
 
 void ApplyRollCorrection(const RollCorrection& correction,
                          Translation* translation) {
-  constexpr Level kLevels[] = {Level::kToken, Level::kGeometric,
-                               Level::kSequence};
-  constexpr Aggregation kAggregations[] = {
+  constexpr Level kWeightLevels[] = {Level::kToken, Level::kGeometric,
+                                     Level::kSequence};
+  constexpr Aggregation kRollAggregations[] = {
       Aggregation::kToken, Aggregation::kMean, Aggregation::kSum};
   kernels::CorrectionSpec& spec = translation->spec;
-  spec.weight.level = kLevels[static_cast<size_t>(correction.level)];
+  spec.weight.level = kWeightLevels[static_cast<size_t>(correction.level)];
   spec.weight.bound = kernels::Bound::kTruncate;
   spec.weight.upper = correction.weighs ? correction.upper : 1.0;
   spec.weight.lower = correction.weighs ? 0.0 : 1.0;
   for (const RollFilter& filter : correction.filters) {
     kernels::RejectionRule rule;
-    rule.aggregation = kAggregations[static_cast<size_t>(filter.level)];
+    rule.aggregation = kRollAggregations[static_cast<size_t>(filter.level)];
     if (filter.is_difference) {
       rule.estimator = kernels::Estimator::kDifference;
       rule.lower = filter.low;

@@ -13,10 +13,21 @@ class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEVERITY_NOTE: _ClassVar[Severity]
     SEVERITY_WARNING: _ClassVar[Severity]
     SEVERITY_ERROR: _ClassVar[Severity]
+
+class AuditAdvice(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIT_ADVICE_UNSPECIFIED: _ClassVar[AuditAdvice]
+    AUDIT_ADVICE_MORE: _ClassVar[AuditAdvice]
+    AUDIT_ADVICE_ENOUGH: _ClassVar[AuditAdvice]
+    AUDIT_ADVICE_LESS: _ClassVar[AuditAdvice]
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_NOTE: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_ERROR: Severity
+AUDIT_ADVICE_UNSPECIFIED: AuditAdvice
+AUDIT_ADVICE_MORE: AuditAdvice
+AUDIT_ADVICE_ENOUGH: AuditAdvice
+AUDIT_ADVICE_LESS: AuditAdvice
 
 class Finding(_message.Message):
     __slots__ = ("name", "severity", "confidence", "stream", "observed", "repaired", "evidence", "sequence", "position", "sentence")
@@ -122,3 +133,37 @@ class HeavySequence(_message.Message):
     tokens: int
     k3: float
     def __init__(self, sequence: _Optional[int] = ..., tokens: _Optional[int] = ..., k3: _Optional[float] = ...) -> None: ...
+
+class Audit(_message.Message):
+    __slots__ = ("before_update", "rows", "sums", "alarm")
+    BEFORE_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    ALARM_FIELD_NUMBER: _ClassVar[int]
+    before_update: bool
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    sums: _containers.RepeatedScalarFieldContainer[float]
+    alarm: float
+    def __init__(self, before_update: bool = ..., rows: _Optional[_Iterable[int]] = ..., sums: _Optional[_Iterable[float]] = ..., alarm: _Optional[float] = ...) -> None: ...
+
+class AuditSummary(_message.Message):
+    __slots__ = ("rows", "tokens", "k3", "low", "high", "more_rows", "advice", "sentence", "sums")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    K3_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    MORE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    tokens: int
+    k3: float
+    low: float
+    high: float
+    more_rows: int
+    advice: AuditAdvice
+    sentence: str
+    sums: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, rows: _Optional[int] = ..., tokens: _Optional[int] = ..., k3: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., more_rows: _Optional[int] = ..., advice: _Optional[_Union[AuditAdvice, str]] = ..., sentence: _Optional[str] = ..., sums: _Optional[_Iterable[float]] = ...) -> None: ...

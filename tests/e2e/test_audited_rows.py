@@ -1,0 +1,90 @@
+"""Audited rows: in this process, by a server, and over steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import counterweight_rl as cw
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("local_library")
+
+
+def batch(rows: int = 64, length: int = 20, seed: int = 1) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    rollout = -random.exponential(size=(rows, length)).astype(np.float32)
+    noise = random.normal(0, 0.05, rollout.shape) * random.lognormal(0, 0.5, (rows, 1))
+    old = (rollout + noise).astype(np.float32)
+    mask = np.arange(length) < random.integers(1, length + 1, (rows, 1))
+    return {"rollout_log_probs": rollout, "old_log_probs": old, "response_mask": mask}
+
+
+def mean_k3(arrays: dict[str, Any], rows: Any = slice(None)) -> float:
+    ratio = (arrays["old_log_probs"] - arrays["rollout_log_probs"])[rows].astype(float)
+    mask = arrays["response_mask"][rows]
+    return float((np.expm1(ratio) - ratio)[mask].mean())
+
+
+def test_all_rows_and_some(client: cw.Client) -> None:
+    arrays = batch()
+    audit = cw.Audit(alarm=0.1)
+    here = cw.diagnose(**arrays, audit=audit, request_id="a").audit
+    there = client.diagnose(**arrays, audit=audit, request_id="a").audit
+    assert here is not None
+    assert there is not None
+    assert here.sums.numbers.tobytes() == there.sums.numbers.tobytes()
+    assert (here.k3, here.low, here.high) == (there.k3, there.low, there.high)
+    assert here.k3 == pytest.approx(mean_k3(arrays), rel=1e-5)
+    assert here.low < here.k3 < here.high
+    assert (here.rows, here.tokens) == (64, arrays["response_mask"].sum())
+    assert here.advice == "less"
+    assert str(here).endswith("the alarm is at 0.1; audit less")
+    some = client.diagnose(**arrays, audit=cw.Audit(rows=[3, 5])).audit
+    assert some is not None
+    assert some.k3 == pytest.approx(mean_k3(arrays, [3, 5]), rel=1e-5)
+    assert (some.low, some.high, some.more_rows) == (None, None, 30)
+    assert client.diagnose(**arrays).audit is None
+
+
+def test_steps_add_up_to_the_bytes_of_one(client: cw.Client) -> None:
+    arrays = batch(rows=96)
+    whole = client.diagnose(**arrays, audit=cw.Audit()).audit
+    earlier = None
+    for rows in np.array_split(np.random.default_rng(2).permutation(96), 6):
+        part = {name: array[rows] for name, array in arrays.items()}
+        last = client.diagnose(**part, audit=cw.Audit(earlier=earlier)).audit
+        assert last is not None
+        earlier = last.sums if earlier is None else earlier + last.sums
+    assert whole is not None
+    assert (last.rows, last.k3, last.low, last.high) == (96, whole.k3, whole.low, whole.high)
+    assert last.sentence == whole.sentence
+
+
+def test_before_the_update_current_log_probs_are_old_ones() -> None:
+    arrays = batch()
+    expected = cw.diagnose(**arrays, audit=cw.Audit()).audit
+    arrays["current_log_probs"] = arrays.pop("old_log_probs")
+    found = cw.diagnose(**arrays, audit=cw.Audit(before_update=True))
+    assert found.audit is not None
+    assert expected is not None
+    assert found.audit.sums.numbers.tobytes() == expected.sums.numbers.tobytes()
+    assert "engine and trainer: k3 " in str(found)
+
+
+@pytest.mark.parametrize(
+    ("audit", "kind", "sentence"),
+    [
+        (cw.Audit(rows=[]), ValueError, "audit.rows: is empty; None means all"),
+        (cw.Audit(rows=[0.5]), TypeError, "audit.rows must be"),  # type: ignore[list-item]
+        (cw.Audit(before_update=1), TypeError, "audit.before_update must be"),  # type: ignore[arg-type]
+        (cw.Audit(earlier=3), TypeError, "audit.earlier must be"),  # type: ignore[arg-type]
+        ({"alarm": 1.0}, TypeError, "audit must be an Audit, not dict"),
+        (cw.Audit(alarm=math.nan), cw.InvalidRequestError, "audit.alarm: must be finite"),
+        (cw.Audit(rows=[64]), cw.InvalidRequestError, r"audit.rows\[0\]: must ascend"),
+    ],
+)
+def test_what_is_wrong_is_named(audit: Any, kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence):
+        cw.diagnose(**batch(), audit=audit)
