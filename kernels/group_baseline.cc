@@ -92,7 +92,7 @@ class Baselines {
            baseline_.std == RewardStd::kOthers;
   }
 
-  // Of the voters among the rows, but for `left_out`.
+  // Moments of the voters among the rows, but for `left_out`.
   template <class Rows>
   Moments MomentsOf(const Rows& rows, size_t left_out = SIZE_MAX) const {
     const auto votes = [&](size_t row) {

@@ -18,7 +18,7 @@ enum class GroupVoters : uint8_t {
   kFullyKept,  // with tokens, all kept
 };
 
-// What a difference to the baseline is divided by, n - 1 below the sum.
+// Standard deviation that divides, with n - 1 below the sum.
 enum class RewardStd : uint8_t {
   kNone,
   kGroup,   // of the group's voters
@@ -26,8 +26,8 @@ enum class RewardStd : uint8_t {
   kOthers,  // of the group's other voters; one has 0
 };
 
-// Of the advantages, each as often as its row has kept tokens: subtract the
-// mean, then divide by s.
+// Makes (a - mean) / s of the advantages a, each as often as its row has kept
+// tokens.
 enum class Whitening : uint8_t {
   kNone,
   kSample,      // s = sqrt(variance + kWhiteningEpsilon), n - 1 below the sum
@@ -53,7 +53,7 @@ struct GroupBaseline {
   bool operator==(const GroupBaseline&) const = default;
 };
 
-// Of variances that whiten.
+// A floor of variances that whiten, or an addend.
 inline constexpr double kWhiteningEpsilon = 1e-8;
 
 // Rows in any order, all spans of one length; the last two may be empty: one

@@ -11,7 +11,7 @@
 #
 # Needs CMake, a C++20 compiler, the CUDA toolkit (nvcc on PATH, or CUDACXX) and a GPU. Torch, compute-sanitizer, ncu,
 # cuobjdump and a bundled server (tests/gpu_check/bundle; --prebuilt, or build/bundle) add their parts; without one its part is
-# skipped, which is said. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
+# skipped, with a sentence. Results stay in build/gpu-check/results (and results.tgz), so that several calls with some of the parts add up
 # to one report. --candidate=generic tries the script itself on a machine without a GPU, with small batches.
 #
 # Exit status: 0 all parts passed, 1 some failed, 2 wrong usage, 3 none failed but some were skipped.

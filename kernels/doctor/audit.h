@@ -1,7 +1,7 @@
 // The drift between engine and trainer, from a random sample of rows and with
 // an interval.
 //
-// Of a row: n tokens, K = sum of k3(o - q), o the trainer's log-probs before
+// A row has n tokens and K = sum of k3(o - q), o the trainer's log-probs before
 // any update, q the engine's. The mean of a token is R = sum K / sum n, a ratio
 // estimate (W. Cochran, Sampling Techniques, 1977, chapter 6) with the standard
 // error s = sqrt(m v) / sum n, v = sum (K - R n)^2 / (m - 1) over m rows. The

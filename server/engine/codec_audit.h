@@ -9,7 +9,7 @@
 
 namespace counterweight::server {
 
-// Adds the violations of the message, whose rows are of `num_sequences`.
+// Adds the violations of the message; rows are below `num_sequences`.
 void CheckAudit(const v1::Audit& audit, const Tensors& tensors,
                 int64_t num_sequences, Violations* violations);
 

@@ -158,7 +158,7 @@ type CorrectRequest struct {
 	// by numbers of the whole batch, such as no token at all, MergeSums refuses;
 	// the part has no metrics then.
 	PartialSums bool `protobuf:"varint,17,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
-	// Of DiagnoseRequest; refused by name here.
+	// DiagnoseRequest has it; refused by name here.
 	Audit *Audit `protobuf:"bytes,19,opt,name=audit,proto3" json:"audit,omitempty"`
 	// Leave the method's policy loss out: weights, keep mask and drift metrics
 	// are those of the method as it stands, without loss and gradient, and

@@ -80,7 +80,7 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_counterweight_v1_diagnosis_proto_rawDescGZIP(), []int{0}
 }
 
-// What an audit advises for later batches.
+// Advice for later batches.
 type AuditAdvice int32
 
 const (

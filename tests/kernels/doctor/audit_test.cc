@@ -19,7 +19,7 @@ using testing::SizeIs;
 constexpr InputRole kEngine = InputRole::kRollout;
 constexpr InputRole kTrainer = InputRole::kOld;
 
-// A row whose tokens have the log ratio l each.
+// A row of tokens with the log ratio l each.
 Row RowOf(int tokens, float l) {
   Row row;
   for (int i = 0; i < tokens; ++i) {

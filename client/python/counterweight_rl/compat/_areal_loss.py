@@ -26,7 +26,7 @@ def ppo_actor_loss_fn(
     importance_sampling_level: str = "token",
     cu_seqlens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Computes the PPO loss, whose tokens rejection sampling weighs.
+    """Computes the PPO loss; rejection sampling weighs its tokens.
 
     Args:
         logprobs: [B, T] or, packed, [N] nats; the policy being trained, which gets the gradient.
@@ -131,7 +131,7 @@ def lengths_of(
         block: The dialect's.
 
     Raises:
-        ValueError: The block has a level "sequence", whose packed sequences have no cu_seqlens.
+        ValueError: The block has a level "sequence", and packed sequences no cu_seqlens.
     """
     if loss_mask.ndim != 1:
         return None
