@@ -96,6 +96,13 @@ AuditSums SumsOfRows(const Batch& batch, InputRole trained,
   return sums;
 }
 
+void AddAuditSums(std::span<const double> from, AuditSums* to) {
+  for (size_t i = 0; i < from.size(); ++i) (*to)[i] += from[i];
+  for (int k = 0; k < kNumBinned; ++k) {
+    Add(0.0, to->data() + kNumCounts + k * kBins);
+  }
+}
+
 bool AreAuditSums(std::span<const double> sums) {
   if (sums.size() != size_t{kAuditNumbers}) return false;
   const auto is_count = [](double x) {

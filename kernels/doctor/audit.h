@@ -37,6 +37,9 @@ inline constexpr int kAuditNumbers = 34;
 AuditSums SumsOfRows(const Batch& batch, InputRole trained,
                      const std::span<const int64_t>* audited);
 
+// Adds sums of other batches, and makes room for any number of more.
+void AddAuditSums(std::span<const double> from, AuditSums* to);
+
 // True for sums of some batches: finite, whole counts >= 0.
 bool AreAuditSums(std::span<const double> sums);
 

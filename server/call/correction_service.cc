@@ -93,7 +93,8 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
     {"/counterweight.v1.CorrectionService/Diagnose",
      [](CorrectionService* self, std::string_view rpc) {
        return self->Compute(rpc, [self](Call* call) {
-         return std::make_unique<DiagnoseWork>(&self->compute_, call);
+         return std::make_unique<DiagnoseWork>(&self->compute_, &self->report_,
+                                               call);
        });
      }},
     {"/counterweight.v1.CorrectionService/ReportStep",

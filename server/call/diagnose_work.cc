@@ -40,6 +40,14 @@ grpc::Status DiagnoseWork::Compute() {
   return grpc::Status::OK;
 }
 
+void DiagnoseWork::Publish() {
+  const v1::AuditSummary& audit = response_.audit();
+  if (audit.sums_size() == 0) return;
+  report_.drift->CountAudited(
+      request_.labels().run(), call_.queue_client().peer, request_.request_id(),
+      {audit.sums().data(), static_cast<size_t>(audit.sums_size())});
+}
+
 grpc::Status DiagnoseWork::Encode(grpc::ByteBuffer* response) {
   response_.set_request_id(call_.record().request_id);
   return SerializePayload(response_, response);

@@ -12,9 +12,10 @@ namespace counterweight::server {
 
 class DiagnoseWork final : public Work {
  public:
-  // Both must outlive this.
-  DiagnoseWork(const ComputeContext* compute, Call* call)
-      : compute_(*compute), call_(*call) {}
+  // All must outlive this.
+  DiagnoseWork(const ComputeContext* compute, const ReportContext* report,
+               Call* call)
+      : compute_(*compute), report_(*report), call_(*call) {}
 
   grpc::Status Decode(grpc::ByteBuffer* request,
                       Reservation* reservation) override;
@@ -22,10 +23,12 @@ class DiagnoseWork final : public Work {
   bool TakeTurn(std::function<void()> /*wake*/) override { return true; }
   grpc::Status Compute() override;
   grpc::Status Encode(grpc::ByteBuffer* response) override;
-  void Publish() override {}
+  // Counts audited rows.
+  void Publish() override;
 
  private:
   const ComputeContext& compute_;
+  const ReportContext& report_;
   Call& call_;
   v1::CorrectRequest request_;  // the fields of a DiagnoseRequest
   Patient patient_;

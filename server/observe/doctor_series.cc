@@ -25,6 +25,34 @@ void DoctorSeries::CountBatch(TimedGauge::Time now) {
 
 void DoctorSeries::HideGaugesBefore(TimedGauge::Time oldest) {
   for (auto& [name, cause] : causes_) cause.gauge.HideIfBefore(oldest);
+  for (auto& [name, bound] : bounds_) bound.HideIfBefore(oldest);
+}
+
+void DoctorSeries::CountAudited(std::span<const double> sums,
+                                TimedGauge::Time now) {
+  const int64_t before = audited_.Drift().rows;
+  audited_.Add(sums);
+  const kernels::doctor::AuditedDrift drift = audited_.Drift();
+  if (!audited_rows_) {
+    audited_rows_.emplace(metrics_->run_audited_rows, run_, Addends::kCounts);
+  }
+  // A pool that began anew has the new rows alone.
+  const int64_t added = drift.rows > before ? drift.rows - before : drift.rows;
+  audited_rows_->Add(static_cast<double>(added));
+  if (drift.tokens == 0) return;
+  ShowBound("mean", drift.k3, now);
+  if (drift.interval) {
+    ShowBound("low", drift.interval->low, now);
+    ShowBound("high", drift.interval->high, now);
+  }
+}
+
+void DoctorSeries::ShowBound(const std::string& bound, double k3,
+                             TimedGauge::Time now) {
+  prometheus::Labels labels = run_;
+  labels["bound"] = bound;
+  bounds_.try_emplace(bound, metrics_->run_audited_k3, labels)
+      .first->second.Set(k3, now);
 }
 
 void DoctorSeries::Count(const Examined& examined, TimedGauge::Time now) {

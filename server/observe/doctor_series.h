@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "server/engine/audit_pool.h"
 #include "server/engine/examination.h"
 #include "server/observe/metrics.h"
 #include "server/observe/series.h"
@@ -31,6 +33,8 @@ class DoctorSeries {
   bool IsDue() const;
   // Counts an examined batch, and shows its causes.
   void Count(const Examined& examined, TimedGauge::Time now);
+  // Adds a batch's audited rows, and shows the run's drift by all.
+  void CountAudited(std::span<const double> sums, TimedGauge::Time now);
   // Hides the gauges if the last batch is from before `oldest`.
   void HideGaugesBefore(TimedGauge::Time oldest);
 
@@ -48,11 +52,16 @@ class DoctorSeries {
     std::optional<double> k3;  // of the last examined batch, if it has it
   };
 
+  // A series of counterweight_doctor_audited_k3_nats.
+  void ShowBound(const std::string& bound, double k3, TimedGauge::Time now);
   void CountFindings(const std::vector<Fault>& faults);
 
   DriftMetrics* const metrics_;
   const prometheus::Labels run_;
   Total examined_;
+  AuditPool audited_;
+  std::optional<Total> audited_rows_;
+  std::map<std::string, TimedGauge> bounds_;
   std::map<std::string, Total> findings_;
   int64_t batches_ = 0;
   int64_t num_examined_ = 0;

@@ -81,6 +81,21 @@ void DriftSeries::CountExamined(std::string_view run, std::string_view client,
   FindOrAdd(run, client).doctor.Count(examined, now_());
 }
 
+void DriftSeries::CountAudited(std::string_view run, std::string_view client,
+                               std::string_view request_id,
+                               std::span<const double> sums) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!request_id.empty() &&
+      !recent_ids_.Insert({std::string(run), std::string(client)},
+                          "audit " + std::string(request_id),
+                          RecentIds::Source::kPublication)) {
+    return;
+  }
+  Run& of = FindOrAdd(run, client);
+  of.last_batch = now_();
+  of.doctor.CountAudited(sums, now_());
+}
+
 v1::ReceiptState DriftSeries::Report(const StepReport& report,
                                      std::string_view client) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -79,6 +79,11 @@ class DriftSeries {
   void CountExamined(std::string_view run, std::string_view client,
                      const Examined& examined);
 
+  // Counts the audited rows of a batch of `client`, unless its request_id was
+  // counted recently; `sums` are its AuditSummary's.
+  void CountAudited(std::string_view run, std::string_view client,
+                    std::string_view request_id, std::span<const double> sums);
+
   // Counts a trainer's report of a step, from `client`, unless its request_id
   // was reported recently. Returns the state of the step if all its reports
   // have been received.

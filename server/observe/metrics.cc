@@ -239,6 +239,10 @@ DriftMetrics::DriftMetrics(Registry* registry)
           Gauges(registry, OfRun("counterweight_drift_staleness_k3_nats"))),
       run_cause_k3(
           Gauges(registry, OfDoctor("counterweight_doctor_cause_k3_nats"))),
+      run_audited_k3(
+          Gauges(registry, OfDoctor("counterweight_doctor_audited_k3_nats"))),
+      run_audited_rows(Counters(
+          registry, OfDoctor("counterweight_doctor_audited_rows_total"))),
       run_examined_batches(
           Counters(registry, OfDoctor("counterweight_doctor_batches_total"))),
       run_findings(

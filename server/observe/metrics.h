@@ -84,7 +84,9 @@ struct DriftMetrics {
   Family<Gauge>& run_staleness_kl;
   Family<Gauge>& run_staleness_k3;
   // Examined batches: kDoctorTable.
-  Family<Gauge>& run_cause_k3;  // by cause
+  Family<Gauge>& run_cause_k3;    // by cause
+  Family<Gauge>& run_audited_k3;  // by bound
+  Family<Counter>& run_audited_rows;
   Family<Counter>& run_examined_batches;
   Family<Counter>& run_findings;      // by finding and severity
   Family<Counter>& run_other_method;  // kDeclaredTable

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 import counterweight_rl as cw
 import numpy as np
 import pytest
+from server_process import ServerProcess
 
 pytestmark = pytest.mark.usefixtures("local_library")
 
@@ -71,6 +74,26 @@ def test_before_the_update_current_log_probs_are_old_ones() -> None:
     assert expected is not None
     assert found.audit.sums.numbers.tobytes() == expected.sums.numbers.tobytes()
     assert "engine and trainer: k3 " in str(found)
+
+
+def test_a_server_shows_the_rows_of_a_run(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server()
+    arrays = batch()
+    with cw.Client(server.address) as client:
+        for rows in (slice(0, 40), slice(40, 64)):
+            part = {name: array[rows] for name, array in arrays.items()}
+            client.diagnose(**part, audit=cw.Audit(), run="a")
+        for _ in range(2):  # a retry counts once
+            client.diagnose(**batch(rows=5), audit=cw.Audit(), run="b", request_id="same")
+    text = server.scrape()
+    assert 'counterweight_doctor_audited_rows_total{run="a"} 64' in text
+    assert 'counterweight_doctor_audited_rows_total{run="b"} 5' in text
+    whole = cw.diagnose(**arrays, audit=cw.Audit()).audit
+    assert whole is not None
+    shown = dict(re.findall(r'audited_k3_nats{bound="(\w+)",run="a"} (\S+)', text))
+    expected = {"mean": whole.k3, "low": whole.low, "high": whole.high}
+    assert {bound: float(value) for bound, value in shown.items()} == pytest.approx(expected)
+    assert 'bound="low",run="b"' not in text
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,40 @@ TEST_F(DoctorSeriesTest, ShowsTheCausesOfTheLastExaminedBatch) {
 }
 
 // They leave with the run's batches, not with its examinations.
+// Sums of rows of one token with k3 1 or 3 times `level`, which is a power of
+// two.
+std::vector<double> RowsOf(int rows, double level) {
+  std::vector<double> sums(kernels::doctor::kAuditNumbers);
+  sums[0] = sums[1] = rows;
+  // The bins of sums below 2^65 begin at the third of eight.
+  double* const bins = sums.data() + 2;
+  bins[3] = 2.0 * level * rows;
+  bins[8 + 3] = 5.0 * level * level * rows;
+  bins[16 + 3] = 2.0 * level * rows;
+  bins[24 + 3] = rows;
+  return sums;
+}
+
+TEST_F(DoctorSeriesTest, ShowsAuditedRowsUntilTheDriftChanges) {
+  series_.CountAudited(RowsOf(16, 1.0), now_);
+  const std::string of_run = R"({bound="mean",run="r"} )";
+  EXPECT_THAT(Page(), AllOf(HasSubstr("counterweight_doctor_audited_k3_nats" +
+                                      of_run + "2\n"),
+                            HasSubstr(R"(audited_rows_total{run="r"} 16)"),
+                            Not(HasSubstr(R"(bound="low")"))));
+  series_.CountAudited(RowsOf(48, 1.0), now_);
+  EXPECT_THAT(Page(),
+              AllOf(HasSubstr(R"(audited_rows_total{run="r"} 64)"),
+                    HasSubstr(R"(bound="low")"), HasSubstr(R"(bound="high")")));
+  // Another drift begins anew, and is no mean with the one before.
+  series_.CountAudited(RowsOf(64, 4.0), now_);
+  EXPECT_THAT(Page(), AllOf(HasSubstr("counterweight_doctor_audited_k3_nats" +
+                                      of_run + "8\n"),
+                            HasSubstr(R"(audited_rows_total{run="r"} 128)")));
+  series_.HideGaugesBefore(now_ + std::chrono::seconds(1));
+  EXPECT_THAT(Page(), Not(HasSubstr("audited_k3_nats{")));
+}
+
 TEST_F(DoctorSeriesTest, CausesLeaveWithTheRunsLastBatch) {
   series_.Count({.causes = {{"update", 0.25}}, .why = "k3 0.25 ..."}, now_);
   now_ += std::chrono::hours(1);

@@ -164,6 +164,16 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
                   ->DeclareRun(&other_context, declaration, &declared)
                   .ok());
 
+  v1::DiagnoseRequest diagnosis;
+  ASSERT_TRUE(diagnosis.ParseFromString(
+      SmallRequest("audited", "run").SerializeAsString()));
+  diagnosis.mutable_audit();
+  v1::DiagnoseResponse diagnosed;
+  grpc::ClientContext diagnose_context;
+  ASSERT_TRUE(v1::CorrectionService::NewStub(running.channel())
+                  ->Diagnose(&diagnose_context, diagnosis, &diagnosed)
+                  .ok());
+
   std::map<std::string, Shown> expected;
   for (const MetricRow& row : kServingTable) Add(row, &expected);
   for (const MetricRow& row : kSampleTable) Add(row, &expected);

@@ -77,7 +77,8 @@ type CorrectionServiceClient interface {
 	MergeSums(ctx context.Context, in *MergeSumsRequest, opts ...grpc.CallOption) (*MergeSumsResponse, error)
 	// Examines one batch for faults of its data, such as log-probs that lie one
 	// token late or a mask that covers the prompt, and names each. Publishes
-	// nothing. With the feature "diagnose". The limit is that of Correct.
+	// audited rows alone, by run. With the feature "diagnose". The limit is that
+	// of Correct.
 	Diagnose(ctx context.Context, in *DiagnoseRequest, opts ...grpc.CallOption) (*DiagnoseResponse, error)
 	// Takes a trainer's report of one optimizer step: what its loss used, beside
 	// what it had been given. The server counts both by run, so that alerts see a
@@ -242,7 +243,8 @@ type CorrectionServiceServer interface {
 	MergeSums(context.Context, *MergeSumsRequest) (*MergeSumsResponse, error)
 	// Examines one batch for faults of its data, such as log-probs that lie one
 	// token late or a mask that covers the prompt, and names each. Publishes
-	// nothing. With the feature "diagnose". The limit is that of Correct.
+	// audited rows alone, by run. With the feature "diagnose". The limit is that
+	// of Correct.
 	Diagnose(context.Context, *DiagnoseRequest) (*DiagnoseResponse, error)
 	// Takes a trainer's report of one optimizer step: what its loss used, beside
 	// what it had been given. The server counts both by run, so that alerts see a

@@ -84,6 +84,7 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 type AuditAdvice int32
 
 const (
+	// Not in an answer.
 	AuditAdvice_AUDIT_ADVICE_UNSPECIFIED AuditAdvice = 0
 	// The interval holds the alarm, or is wider than a tenth without one; or there
 	// is none yet.
@@ -781,18 +782,22 @@ func (x *Audit) GetAlarm() float64 {
 // The drift of audited rows. Formulas: kernels/doctor/audit.h.
 type AuditSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows with tokens, and their tokens.
-	Rows   int64 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Rows with tokens.
+	Rows int64 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Their tokens.
 	Tokens int64 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Mean of k3(old - rollout) over the tokens, nats; NaN without any.
 	K3 float64 `protobuf:"fixed64,3,opt,name=k3,proto3" json:"k3,omitempty"`
-	// Its interval, which holds the mean over all rows in about 9 of 10 samples;
-	// in less where few rows have most of the drift. Absent below 32 rows.
-	Low  *float64 `protobuf:"fixed64,4,opt,name=low,proto3,oneof" json:"low,omitempty"`
+	// The lower end of its interval, which holds the mean over all rows in about 9
+	// of 10 samples; in less where few rows have most of the drift. Absent below
+	// 32 rows.
+	Low *float64 `protobuf:"fixed64,4,opt,name=low,proto3,oneof" json:"low,omitempty"`
+	// The upper end.
 	High *float64 `protobuf:"fixed64,5,opt,name=high,proto3,oneof" json:"high,omitempty"`
 	// Rows like these until the interval is within a tenth of k3; 0: it is.
-	MoreRows int64       `protobuf:"varint,6,opt,name=more_rows,json=moreRows,proto3" json:"more_rows,omitempty"`
-	Advice   AuditAdvice `protobuf:"varint,7,opt,name=advice,proto3,enum=counterweight.v1.AuditAdvice" json:"advice,omitempty"`
+	MoreRows int64 `protobuf:"varint,6,opt,name=more_rows,json=moreRows,proto3" json:"more_rows,omitempty"`
+	// Advice for later batches.
+	Advice AuditAdvice `protobuf:"varint,7,opt,name=advice,proto3,enum=counterweight.v1.AuditAdvice" json:"advice,omitempty"`
 	// The same for a person.
 	Sentence string `protobuf:"bytes,8,opt,name=sentence,proto3" json:"sentence,omitempty"`
 	// For Audit.sums; those of several batches add up number by number, of 8192

@@ -28,6 +28,7 @@ const (
 type GroupEstimator int32
 
 const (
+	// Required.
 	GroupEstimator_GROUP_ESTIMATOR_UNSPECIFIED GroupEstimator = 0
 	// The mean over the voters of its group; divided by `std`, by default GROUP.
 	GroupEstimator_GROUP_ESTIMATOR_GRPO GroupEstimator = 1
@@ -317,17 +318,20 @@ type GroupBaseline struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required, unless `system` has it.
 	Estimator GroupEstimator `protobuf:"varint,1,opt,name=estimator,proto3,enum=counterweight.v1.GroupEstimator" json:"estimator,omitempty"`
-	Voters    GroupVoters    `protobuf:"varint,2,opt,name=voters,proto3,enum=counterweight.v1.GroupVoters" json:"voters,omitempty"`
+	// Rows that make the baseline.
+	Voters GroupVoters `protobuf:"varint,2,opt,name=voters,proto3,enum=counterweight.v1.GroupVoters" json:"voters,omitempty"`
 	// Voters that a group needs for a baseline, >= 1; RLOO, GROUP and OTHERS
 	// need 2. Absent: 2.
-	FewestVoters *int32      `protobuf:"varint,3,opt,name=fewest_voters,json=fewestVoters,proto3,oneof" json:"fewest_voters,omitempty"`
-	Lonely       LonelyGroup `protobuf:"varint,4,opt,name=lonely,proto3,enum=counterweight.v1.LonelyGroup" json:"lonely,omitempty"`
-	Std          RewardStd   `protobuf:"varint,5,opt,name=std,proto3,enum=counterweight.v1.RewardStd" json:"std,omitempty"`
+	FewestVoters *int32 `protobuf:"varint,3,opt,name=fewest_voters,json=fewestVoters,proto3,oneof" json:"fewest_voters,omitempty"`
+	// Advantages where there are less.
+	Lonely LonelyGroup `protobuf:"varint,4,opt,name=lonely,proto3,enum=counterweight.v1.LonelyGroup" json:"lonely,omitempty"`
+	// Divisor of the differences.
+	Std RewardStd `protobuf:"varint,5,opt,name=std,proto3,enum=counterweight.v1.RewardStd" json:"std,omitempty"`
 	// Added to a standard deviation; one of 0 divides nothing. Finite and >= 0.
 	// Required where `std` divides, because systems differ: verl and SkyRL have
 	// 1e-6, TRL 1e-4, OpenRLHF 1e-9.
 	Epsilon *float64 `protobuf:"fixed64,6,opt,name=epsilon,proto3,oneof" json:"epsilon,omitempty"`
-	// Whitening is the last step.
+	// The last step.
 	Whitening Whitening `protobuf:"varint,7,opt,name=whitening,proto3,enum=counterweight.v1.Whitening" json:"whitening,omitempty"`
 	// Clamps advantages to [-clip, clip] before whitening, as OpenRLHF does at 10;
 	// finite and > 0. Absent: none.
@@ -528,8 +532,9 @@ func (x *GroupAdvantagesRequest) GetKeptTokens() []int64 {
 
 // Advantages, the same whatever the order of rows.
 type GroupAdvantagesResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// [num_rows], rounded to float32. Of a row without a kept token: 0, but with
 	// GROUP_VOTERS_ALL that of the formula; no loss reads it either way.
 	Advantages []float32 `protobuf:"fixed32,2,rep,packed,name=advantages,proto3" json:"advantages,omitempty"`

@@ -154,7 +154,8 @@ class CorrectionServiceServicer(object):
     def Diagnose(self, request, context):
         """Examines one batch for faults of its data, such as log-probs that lie one
         token late or a mask that covers the prompt, and names each. Publishes
-        nothing. With the feature "diagnose". The limit is that of Correct.
+        audited rows alone, by run. With the feature "diagnose". The limit is that
+        of Correct.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
