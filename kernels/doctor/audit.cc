@@ -11,14 +11,20 @@
 namespace counterweight::kernels::doctor {
 namespace {
 
-constexpr double kFactor = 2.2;
+constexpr double kIntervalFactor = 2.2;
 constexpr float kMostNats = 20.0F;
-constexpr int64_t kChunk = 1024;
+constexpr int64_t kAuditChunk = 1024;
 
 // The numbers of AuditSums: counts, then the bins of sums.
-enum Count : int { kRows, kTokens, kNumCounts };
-enum Binned : int { kK3, kSquaredK3, kK3Tokens, kSquaredTokens, kNumBinned };
-static_assert(kAuditNumbers == kNumCounts + kNumBinned * kBins);
+enum Count : int { kAuditedRowCount, kAuditedTokenCount, kNumAuditCounts };
+enum Binned : int {
+  kSumOfK3,
+  kSumOfSquaredK3,
+  kSumOfK3Tokens,
+  kSumOfSquaredTokens,
+  kNumAuditSums
+};
+static_assert(kAuditNumbers == kNumAuditCounts + kNumAuditSums * kBins);
 
 struct RowSum {
   int64_t tokens = 0;
@@ -26,13 +32,13 @@ struct RowSum {
 };
 
 RowSum SumOfRow(const Batch& batch, InputRole trained, int64_t row) {
-  float rollout[kChunk];
-  float other[kChunk];
+  float rollout[kAuditChunk];
+  float other[kAuditChunk];
   ExactSum k3;
   RowSum sum;
   const int64_t end = batch.offsets[row + 1];
-  for (int64_t at = batch.offsets[row]; at < end; at += kChunk) {
-    const int64_t n = std::min(kChunk, end - at);
+  for (int64_t at = batch.offsets[row]; at < end; at += kAuditChunk) {
+    const int64_t n = std::min(kAuditChunk, end - at);
     Read(batch.tensor(InputRole::kRollout), at, n, rollout);
     Read(batch.tensor(trained), at, n, other);
     for (int64_t i = 0; i < n; ++i) {
@@ -58,7 +64,7 @@ void Add(double x, double* bins) {
 double SumOf(std::span<const double> sums, Binned which) {
   ExactBins<double> sum;
   sum.clear();
-  std::copy_n(sums.data() + kNumCounts + which * kBins, kBins, sum.low);
+  std::copy_n(sums.data() + kNumAuditCounts + which * kBins, kBins, sum.low);
   return sum.take();
 }
 
@@ -85,12 +91,12 @@ AuditSums SumsOfRows(const Batch& batch, InputRole trained,
     const RowSum sum = SumOfRow(batch, trained, row);
     if (sum.tokens == 0) continue;
     const auto n = static_cast<double>(sum.tokens);
-    sums[kRows] += 1.0;
-    sums[kTokens] += n;
-    const double of_row[kNumBinned] = {sum.k3, sum.k3 * sum.k3, sum.k3 * n,
-                                       n * n};
-    for (int k = 0; k < kNumBinned; ++k) {
-      Add(of_row[k], sums.data() + kNumCounts + k * kBins);
+    sums[kAuditedRowCount] += 1.0;
+    sums[kAuditedTokenCount] += n;
+    const double of_row[kNumAuditSums] = {sum.k3, sum.k3 * sum.k3, sum.k3 * n,
+                                          n * n};
+    for (int k = 0; k < kNumAuditSums; ++k) {
+      Add(of_row[k], sums.data() + kNumAuditCounts + k * kBins);
     }
   }
   return sums;
@@ -98,8 +104,8 @@ AuditSums SumsOfRows(const Batch& batch, InputRole trained,
 
 void AddAuditSums(std::span<const double> from, AuditSums* to) {
   for (size_t i = 0; i < from.size(); ++i) (*to)[i] += from[i];
-  for (int k = 0; k < kNumBinned; ++k) {
-    Add(0.0, to->data() + kNumCounts + k * kBins);
+  for (int k = 0; k < kNumAuditSums; ++k) {
+    Add(0.0, to->data() + kNumAuditCounts + k * kBins);
   }
 }
 
@@ -108,17 +114,17 @@ bool AreAuditSums(std::span<const double> sums) {
   const auto is_count = [](double x) {
     return x >= 0.0 && x <= 0x1p53 && x == std::floor(x);
   };
-  return std::all_of(sums.begin(), sums.begin() + kNumCounts, is_count) &&
+  return std::all_of(sums.begin(), sums.begin() + kNumAuditCounts, is_count) &&
          std::all_of(sums.begin(), sums.end(),
                      [](double x) { return std::isfinite(x); }) &&
-         sums[kRows] <= sums[kTokens];
+         sums[kAuditedRowCount] <= sums[kAuditedTokenCount];
 }
 
 AuditedDrift DriftOf(std::span<const double> sums) {
   AuditedDrift drift;
-  drift.rows = static_cast<int64_t>(sums[kRows]);
-  drift.tokens = static_cast<int64_t>(sums[kTokens]);
-  const double k3 = SumOf(sums, kK3);
+  drift.rows = static_cast<int64_t>(sums[kAuditedRowCount]);
+  drift.tokens = static_cast<int64_t>(sums[kAuditedTokenCount]);
+  const double k3 = SumOf(sums, kSumOfK3);
   drift.k3 = Mean(k3, drift.tokens);
   drift.more_rows = std::max<int64_t>(kFewestAuditedRows - drift.rows, 0);
   if (drift.rows < kFewestAuditedRows) return drift;
@@ -129,12 +135,13 @@ AuditedDrift DriftOf(std::span<const double> sums) {
   }
   const auto m = static_cast<double>(drift.rows);
   // Sum of (K - R n)^2; rounding may leave less than 0.
-  const double squares = std::max(
-      0.0, SumOf(sums, kSquaredK3) - 2.0 * mean * SumOf(sums, kK3Tokens) +
-               mean * mean * SumOf(sums, kSquaredTokens));
+  const double squares =
+      std::max(0.0, SumOf(sums, kSumOfSquaredK3) -
+                        2.0 * mean * SumOf(sums, kSumOfK3Tokens) +
+                        mean * mean * SumOf(sums, kSumOfSquaredTokens));
   const double error =
       std::sqrt(m * squares / (m - 1.0)) / static_cast<double>(drift.tokens);
-  const double half = kFactor * error / mean;
+  const double half = kIntervalFactor * error / mean;
   drift.interval = {mean * std::exp(-half), mean * std::exp(half)};
   drift.more_rows = MoreRows(half, drift.rows);
   return drift;

@@ -113,11 +113,12 @@ inline constexpr MetricRow kDoctorTable[] = {
              "over old) and interaction of the two, which may be below 0; "
              "absent without these log-probs.",
              "run, cause"),
-    GaugeRow("counterweight_doctor_audited_k3_nats",
-             "Mean k3 of a token between engine and trainer, by this run's "
-             "audited rows since the drift last changed; bound is mean, and low "
-             "or high of its interval, from 32 rows on.",
-             "run, bound"),
+    GaugeRow(
+        "counterweight_doctor_audited_k3_nats",
+        "Mean k3 of a token between engine and trainer, by this run's "
+        "audited rows since the drift last changed; bound is mean, and low "
+        "or high of its interval, from 32 rows on.",
+        "run, bound"),
     CounterRow("counterweight_doctor_audited_rows_total",
                "Rows of this run that were audited.", "run"),
     CounterRow("counterweight_doctor_batches_total",

@@ -181,6 +181,7 @@ std::vector<Argument> RequestArguments() {
          span->set_end(kLength);
          span->set_policy_version(7);
        }}},
+      {"audit", {[](auto* request) { request->mutable_audit(); }}},
       {"compute_loss",
        {[](auto* request) { request->set_compute_loss(true); }}},
       {"omit_metrics",

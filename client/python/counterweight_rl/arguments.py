@@ -15,6 +15,7 @@ import numpy as np
 INT64 = (-(1 << 63), (1 << 63) - 1)
 UINT64 = (0, (1 << 64) - 1)
 UINT32 = (0, (1 << 32) - 1)
+INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
 def text(name: str, value: Any) -> str:

@@ -16,7 +16,16 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from counterweight_rl import config, dialect_blocks
-from counterweight_rl.arguments import UINT32, boolean, integer, items, number, text
+from counterweight_rl.arguments import (
+    INT32,
+    INT64,
+    UINT32,
+    boolean,
+    integer,
+    items,
+    number,
+    text,
+)
 from counterweight_rl.choices import Choice
 from counterweight_rl.dialect_structs import to_block
 from counterweight_rl.suggestions import did_you_mean
@@ -29,8 +38,8 @@ _SCALARS: dict[Any, Callable[[str, Any], Any]] = {
     int: integer,
     str: text,
 }
-# The integers of methods are of 64 bits, but this one.
-_UINT32 = ".after_rule"
+# The integers of methods and baselines are of 64 bits, but these.
+_SHORT = {"after_rule": UINT32, "fewest_voters": INT32}
 
 
 def method_to_message(method: config.Method) -> Message:
@@ -134,8 +143,8 @@ def _value(path: str, kind: Any, value: Any) -> Any:
         return to_message(path, value, kind)
     if issubclass(kind, Choice):
         return choice_name(path, value, kind)
-    if path.endswith(_UINT32):
-        return integer(path, value, UINT32)
+    if kind is int:
+        return integer(path, value, _SHORT.get(path.rpartition(".")[2], INT64))
     return _SCALARS[kind](path, value)
 
 

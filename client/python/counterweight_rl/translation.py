@@ -32,6 +32,7 @@ _PATHS = {
     "layout": "response_mask",
     "non_finite_policy": "non_finite",
     "omit_metrics": "metrics",
+    "audit.sums": "audit.earlier",
     "compute_loss": "outputs['loss']",
     **{f"labels.{name}": name for name in ("run", "replica", "policy_version", "step")},
     **{f"tensors[{role}]": name for role, name in _ROLES.items()},

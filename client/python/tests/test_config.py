@@ -13,9 +13,9 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 import counterweight_rl as cw
-from counterweight_rl import choices, config, info, messages, result
+from counterweight_rl import choices, config, group_baseline, info, messages, result
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
-from counterweight_rl._gen.counterweight.v1 import method_pb2, tensor_pb2
+from counterweight_rl._gen.counterweight.v1 import group_baseline_pb2, method_pb2, tensor_pb2
 from counterweight_rl.arrays import framing
 from counterweight_rl.contract.tensors import DTYPE_PREFIX, ROLE_PREFIX, DType, TensorRole
 
@@ -64,6 +64,7 @@ FULL = cw.CorrectionConfig(
 MESSAGES: dict[type[Any], Any] = {
     cw.CorrectionConfig: method_pb2.CorrectionConfig,
     cw.GlobalCounts: service_pb2.GlobalCounts,
+    cw.GroupBaseline: group_baseline_pb2.GroupBaseline,
     cw.ImportanceWeight: method_pb2.ImportanceWeight,
     cw.KlPenalty: method_pb2.KlPenalty,
     cw.PolicyLoss: method_pb2.PolicyLoss,
@@ -80,7 +81,8 @@ MESSAGES: dict[type[Any], Any] = {
     result.StalenessBucket: service_pb2.StalenessBucket,
     result.Timing: service_pb2.Timing,
 }
-INTEGERS = (Field.CPPTYPE_INT64, Field.CPPTYPE_UINT64, Field.CPPTYPE_UINT32)
+SHORT = (Field.CPPTYPE_INT32, Field.CPPTYPE_UINT32)
+INTEGERS = (Field.CPPTYPE_INT64, Field.CPPTYPE_UINT64, *SHORT)
 SCALARS = {
     bool: (Field.CPPTYPE_BOOL,),
     bytes: (Field.CPPTYPE_STRING,),
@@ -111,14 +113,13 @@ def test_dataclass_has_every_field(cls: type[Any]) -> None:
             assert of is MESSAGES[kind].DESCRIPTOR, name
         else:
             assert known[name].enum_type.name == kind.__name__, name
-        if cls.__module__ == config.__name__ and kind is int:
-            is_short = known[name].cpp_type == Field.CPPTYPE_UINT32
-            assert is_short == f".{name}".endswith(messages._UINT32)
+        if cls.__module__ in {config.__name__, group_baseline.__name__} and kind is int:
+            assert (known[name].cpp_type in SHORT) == (name in messages._SHORT)
 
 
 @pytest.mark.parametrize("cls", choices.Choice.__subclasses__(), ids=lambda cls: cls.__name__)
 def test_enum_has_every_choice(cls: Any) -> None:
-    modules = (method_pb2, tensor_pb2, service_pb2)
+    modules = (method_pb2, tensor_pb2, service_pb2, group_baseline_pb2)
     (module,) = (each for each in modules if hasattr(each, cls.__name__))
     names = [value.name for value in getattr(module, cls.__name__).DESCRIPTOR.values]
     assert names[1:] == [messages.choice_name("", choice, cls) for choice in cls]
