@@ -59,7 +59,8 @@ type Diagnosis struct {
 	ExaminedSequences int64
 	// Attribution is why the examined tokens drift; nil without any, and from older servers.
 	Attribution *pb.Attribution
-	// Audit is the drift of the rows of WithAudit; nil without it, and from older servers.
+	// Audit is the drift of the rows of WithAudit; nil without it, and, with a
+	// warning, from older servers.
 	Audit *pb.AuditSummary
 	// Warnings are sentences about arrays that are not examined.
 	Warnings []string
@@ -100,7 +101,11 @@ func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) 
 	if err != nil {
 		return nil, err
 	}
-	return diagnosis(answer), nil
+	made := diagnosis(answer)
+	if request.Audit != nil && made.Audit == nil {
+		made.Warnings = append(made.Warnings, "audit was sent, which this server ignores")
+	}
+	return made, nil
 }
 
 func diagnosis(answer *pb.DiagnoseResponse) *Diagnosis {

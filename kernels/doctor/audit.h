@@ -40,7 +40,8 @@ AuditSums SumsOfRows(const Batch& batch, InputRole trained,
 // Adds sums of other batches, and makes room for any number of more.
 void AddAuditSums(std::span<const double> from, AuditSums* to);
 
-// True for sums of some batches: finite, whole counts >= 0.
+// True for sums of some batches: whole counts >= 0, and bins as small as such
+// sums have.
 bool AreAuditSums(std::span<const double> sums);
 
 struct AuditedDrift {

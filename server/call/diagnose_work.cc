@@ -22,6 +22,9 @@ grpc::Status DiagnoseWork::Decode(grpc::ByteBuffer* request,
   if (!request_.request_id().empty()) record.request_id = request_.request_id();
   record.run = request_.labels().run();
   record.replica = request_.labels().replica();
+  // Audited rows are shown with the run.
+  if (request_.has_audit()) status = call_.MayWrite(record.run);
+  if (!status.ok()) return status;
   Result<Patient> patient =
       DecodePatient(request_, {config->max_tokens, config->max_sequences},
                     {.regions = call_.is_local() ? compute_.regions : nullptr});

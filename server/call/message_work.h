@@ -1,4 +1,4 @@
-// The work of an RPC whose request is small and holds no batch.
+// The work of an RPC with a small request that holds no batch.
 #ifndef COUNTERWEIGHT_SERVER_CALL_MESSAGE_WORK_H_
 #define COUNTERWEIGHT_SERVER_CALL_MESSAGE_WORK_H_
 
@@ -35,7 +35,11 @@ class MessageWork final : public Work {
           call_.Refuse(reservation->Grow(limits_.memory_of_byte * bytes));
       if (!status.ok()) return status;
     }
-    return ParseMessage(limits_.bytes, request, &request_);
+    grpc::Status status = ParseMessage(limits_.bytes, request, &request_);
+    if (!request_.request_id().empty()) {
+      call_.record().request_id = request_.request_id();
+    }
+    return status;
   }
   bool TakeTurn(std::function<void()> /*wake*/) override { return true; }
   grpc::Status Compute() override {

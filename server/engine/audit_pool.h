@@ -11,8 +11,9 @@ namespace counterweight::server {
 // Adds up rows while the drift stays as it is. Not thread-safe.
 class AuditPool {
  public:
-  // Adds a batch's own AuditSummary.sums. One whose interval lies beyond that
-  // of all before it begins the pool anew: the drift is another.
+  // Adds a batch's own AuditSummary.sums. If its interval and that of all
+  // before have nothing in common, the drift has changed, and the pool begins
+  // anew.
   void Add(std::span<const double> sums);
 
   kernels::doctor::AuditedDrift Drift() const {

@@ -64,7 +64,11 @@ std::string Divisor(const GroupBaseline& baseline) {
 std::string Last(const GroupSystem& system) {
   const GroupBaseline& baseline = system.baseline;
   std::string text;
-  if (std::isfinite(baseline.clip)) text += "clip 10";
+  if (std::isfinite(baseline.clip)) {
+    char clip[32];
+    std::snprintf(clip, sizeof(clip), "clip %g", baseline.clip);
+    text += clip;
+  }
   if (baseline.whitening != Whitening::kNone) {
     if (!text.empty()) text += ", ";
     text += baseline.whitening == Whitening::kSample ? "whitening, n - 1"

@@ -10,6 +10,7 @@ from typing import Any
 import counterweight_rl as cw
 import numpy as np
 import pytest
+from counterweight_rl import diagnosis
 from server_process import ServerProcess
 
 pytestmark = pytest.mark.usefixtures("local_library")
@@ -94,6 +95,14 @@ def test_a_server_shows_the_rows_of_a_run(start_server: Callable[..., ServerProc
     expected = {"mean": whole.k3, "low": whole.low, "high": whole.high}
     assert {bound: float(value) for bound, value in shown.items()} == pytest.approx(expected)
     assert 'bound="low",run="b"' not in text
+
+
+def test_a_server_that_ignores_the_audit_is_named() -> None:
+    """An older one answers without it."""
+    answer = {"tokens": "3", "examinedTokens": "3", "examinedSequences": "1", "requestId": "a"}
+    found = diagnosis.read_audited(answer)
+    assert found.audit is None
+    assert found.warnings == ("audit was sent, which this server ignores",)
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,41 @@ def test_advantages_of_groups_over_ranks(local: cw.Client) -> None:
         )
     for name in ("advantages", "baselines"):
         joined = np.concatenate([getattr(answer, name) for answer in answers])
-        # Ranks are numbered as they ask: each has the rows that it sent.
+        # A rank has the rows that it sent, whatever its number.
         assert joined.tobytes() == getattr(whole, name).tobytes()
     assert all(answer.metrics == whole.metrics for answer in answers)
+
+
+def test_ranks_that_differ_in_their_arguments_are_named(local: cw.Client) -> None:
+    group = FakeMpi(2)
+    baseline = cw.GroupBaseline(estimator="dr_grpo")
+
+    def ask(kept: list[int] | None) -> str:
+        step = Step(local, METHOD, group=group)
+        with pytest.raises(ValueError) as caught:
+            step.group_advantages([1.0, 2.0], [0, 0], baseline, kept_tokens=kept)
+        return str(caught.value)
+
+    with futures.ThreadPoolExecutor(2) as ranks:
+        sentences = set(ranks.map(ask, [[1, 1], None]))
+    assert sentences == {"kept_tokens is given by some ranks; all need it, or none"}
+    # Texts have numbers by their order, which is another one on another rank.
+    with pytest.raises(TypeError, match="group_ids must be a one-dimensional sequence of integers"):
+        Step(local, METHOD).group_advantages([1.0, 2.0], ["a", "b"], baseline)
+
+
+class LostMpi(FakeMpi):
+    """A communicator that lost a rank."""
+
+    def Get_rank(self) -> int:
+        return 0
+
+    def Allreduce(self, place: object, vector: np.ndarray, op: Callable[..., Any]) -> None:
+        raise TimeoutError("rank 1 did not come")
+
+
+def test_groups_of_a_lost_rank_are_a_sentence(local: cw.Client) -> None:
+    step = Step(local, METHOD, group=LostMpi(2))
+    with pytest.raises(cw.CounterweightError, match="rows of 2 ranks cannot be gathered") as caught:
+        step.group_advantages([1.0], [0], cw.GroupBaseline(estimator="dr_grpo"))
+    assert caught.value.code is StatusCode.DEADLINE_EXCEEDED

@@ -243,6 +243,8 @@ def test_verls_estimators_leave_rejected_rows_out() -> None:
             }
         finally:
             compat.use()
+    with pytest.raises(ValueError, match="take adv_estimator=counterweight_grpo_without_std"):
+        ADV_ESTIMATORS["grpo"](rewards, mask, uids, config={"norm_adv_by_std_in_grpo": False})
     advantages, returns = made["rloo"]
     assert advantages.tolist() == [[0, 0, 0], [-2, -2, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert returns is advantages

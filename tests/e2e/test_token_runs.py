@@ -125,6 +125,22 @@ def test_declarations_are_refused(server: ServerProcess) -> None:
     assert re.findall(r'run_other_method_total{run="([^"]*)"} 0', page) == ["team-a-1"]
 
 
+def test_audited_rows_are_refused(server: ServerProcess) -> None:
+    batch = padded_batch()
+    names = ("rollout_log_probs", "old_log_probs", "response_mask")
+    arrays = {name: batch[name] for name in names}
+    with cw.Client(server.address, token=TRAINER) as client:
+        client.diagnose(**arrays, run="team-a-1", audit=cw.Audit())
+        for run in ("team-b-1", None):
+            with pytest.raises(cw.CounterweightError) as caught:
+                client.diagnose(**arrays, run=run, audit=cw.Audit())
+            is_refused(caught.value, run)
+        # A diagnosis alone is counted with no run.
+        client.diagnose(**arrays, run="team-b-1")
+    page = scrape(server, f"Bearer {OTHER}")
+    assert re.findall(r'audited_rows_total{run="([^"]*)"}', page) == ["team-a-1"]
+
+
 def test_a_changed_file_binds_open_connections(server: ServerProcess, file: pathlib.Path) -> None:
     with cw.Client(server.address, token=OTHER) as client:
         client.correct(method="token_tis", run="team-b", **padded_batch())

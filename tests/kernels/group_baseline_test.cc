@@ -128,7 +128,7 @@ TEST(GroupBaselineTest, WhiteningCountsKeptTokens) {
   EXPECT_THAT(rows.Under(baseline).advantages,
               ElementsAre(Near(-3.0F / std::sqrt(3.0F)),
                           Near(1.0F / std::sqrt(3.0F)), 0));
-  // A clamp comes first: -1 once and 1 three times.
+  // Whitening reads clamped advantages: -1 once and 1 three times.
   baseline.clip = 1.0;
   EXPECT_THAT(rows.Under(baseline).advantages,
               ElementsAre(Near(-1.5F / std::sqrt(0.75F)),

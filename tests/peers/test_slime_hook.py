@@ -141,7 +141,7 @@ def test_functions_of_slimes_names(name: str, draw: str) -> None:
         assert value == pytest.approx(called[2][metric], rel=1e-4, abs=1e-6), metric
 
 
-# Settings whose losses slime computes by ``compute_policy_loss``.
+# Settings of the losses that slime computes by ``compute_policy_loss``.
 OF_TOKENS: dict[str, dict[str, Any]] = {
     "plain": {"use_tis": False},
     "defaults": {"use_tis": False, "eps_clip": 0.2, "eps_clip_high": 0.2},

@@ -26,6 +26,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 constexpr char kMergePath[] = "/counterweight.v1.CorrectionService/MergeSums";
+constexpr char kGroupPath[] =
+    "/counterweight.v1.CorrectionService/GroupAdvantages";
 constexpr unsigned kRowLength = 7;
 
 // Rows of a batch with sizes at which the order of addition would matter.
@@ -282,8 +284,8 @@ TEST(MergeSums, CountsAsWhatItMayBecome) {
   Config config = TestConfig();
   config.max_bytes_in_flight = int64_t{16} << 20;
   RunningServer running(config);
-  const auto merge = [&](size_t bytes) {
-    RawUnary call(running.channel(), kMergePath);
+  const auto send = [&](const char* path, size_t bytes) {
+    RawUnary call(running.channel(), path);
     // An unknown field.
     std::string message = "\x7a";
     for (size_t left = bytes; left > 0; left >>= 7) {
@@ -293,8 +295,14 @@ TEST(MergeSums, CountsAsWhatItMayBecome) {
     EXPECT_TRUE(call.Send(message + std::string(bytes, 'x')));
     return call.Finish();
   };
-  EXPECT_EQ(merge(250000).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(merge(100000).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(send(kMergePath, 250000).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(send(kMergePath, 100000).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(send(kGroupPath, 1500000).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(send(kGroupPath, 500000).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(running.server().WaitUntilIdle(std::chrono::minutes(1)));
   EXPECT_EQ(running.server().bytes_in_flight(), 0);
 }

@@ -403,7 +403,8 @@ class Client(OneProcess):
             staleness: Instead of the three above: integers >= 0 of the shape of response_mask, or
                 one for all tokens.
             audit: Rows that measure the drift between engine and trainer; the Diagnosis then has
-                ``audit``. None: none.
+                ``audit``, and a server shows the rows of ``run`` in Prometheus; a client "local:"
+                publishes none. None: none.
             run: Label in a server's log.
             request_id: Identifier of this request, at most 128 bytes of printable ASCII. None: the
                 client makes one.

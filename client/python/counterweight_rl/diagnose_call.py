@@ -92,9 +92,8 @@ def diagnose(
             message["audit"] = audit_rows.to_message(audit)
         if version_spans is not None:
             message["version_spans"] = read_spans(version_spans, batch.num_sequences)
-        return Call(
-            "Diagnose", diagnosis.read, timeout, request_id, message=message, examined=batch
-        )
+        read = diagnosis.read if audit is None else diagnosis.read_audited
+        return Call("Diagnose", read, timeout, request_id, message=message, examined=batch)
 
 
 ARGUMENTS = inspect.signature(diagnose).parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from counterweight_rl import attribution, audit_rows, messages
@@ -64,7 +64,8 @@ class Diagnosis:
         warnings: Sentences about arguments that are not examined.
         request_id: Identifier of the call.
         attribution: Why the examined tokens drift. None without any, and from older servers.
-        audit: The drift of the audited rows. None without ``audit``, and from older servers.
+        audit: The drift of the audited rows. None without ``audit``, and, with a warning,
+            from older servers.
     """
 
     findings: Sequence[Finding]
@@ -119,6 +120,14 @@ def read(answer: messages.Message) -> Diagnosis:
         audit=None if "audit" not in answer else audit_rows.read(answer["audit"]),
         **found,
     )
+
+
+def read_audited(answer: messages.Message) -> Diagnosis:
+    """Returns ``read``, with a warning if the server ignored the audit."""
+    found = read(answer)
+    if found.audit is not None:
+        return found
+    return replace(found, warnings=(*found.warnings, "audit was sent, which this server ignores"))
 
 
 def _finding(message: messages.Message) -> Finding:

@@ -173,6 +173,8 @@ TEST(AuditTest, SumsThatAreNone) {
   EXPECT_FALSE(with(0, 0.5));
   EXPECT_FALSE(with(0, 4.0));  // more rows than tokens
   EXPECT_FALSE(with(5, std::nan("")));
+  // Its square would be infinite, and the rows that are missing no number.
+  EXPECT_FALSE(with(2, 1e300));
   EXPECT_FALSE(AreAuditSums(std::vector<double>(33)));
 }
 

@@ -30,6 +30,7 @@ def _estimator(baseline: GroupBaseline) -> Estimator:
         token_level_rewards: torch.Tensor,
         response_mask: torch.Tensor,
         index: Any,
+        config: Any = None,
         **_: Any,  # verl passes what others need
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes advantages by the rows that ``response_mask`` keeps.
@@ -38,10 +39,20 @@ def _estimator(baseline: GroupBaseline) -> Estimator:
             token_level_rewards: [B, T]; a row's reward is the sum.
             response_mask: [B, T], each 0 or 1, after rejection.
             index: [B], the prompt of each row.
+            config: verl's, of which norm_adv_by_std_in_grpo is read.
 
         Returns:
             Advantages [B, T], 0 where the mask is 0, and the same as returns.
+
+        Raises:
+            ValueError: The estimator divides by a deviation, and the config says not to.
         """
+        by_std = True if config is None else config.get("norm_adv_by_std_in_grpo", True)
+        if baseline is _GRPO and not by_std:
+            raise ValueError(
+                "norm_adv_by_std_in_grpo: counterweight_grpo divides by the standard deviation; "
+                "take adv_estimator=counterweight_grpo_without_std"
+            )
         with torch.no_grad():
             answer = _service.client().group_advantages(
                 token_level_rewards.sum(-1), index, baseline, kept_tokens=response_mask
