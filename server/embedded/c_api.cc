@@ -228,8 +228,9 @@ int cw_correct(cw_handle* handle, const cw_request* request,
     if (request == nullptr) return cw::Misuse("request must not be NULL");
     Failure failure = cw::Check(handle, *request);
     if (failure.ok()) failure = cw::CheckTensors(*request);
-    return failure.ok() ? cw::Correct(EngineOf(handle), *request, made)
-                        : failure;
+    return failure.ok()
+               ? cw::Correct(cw::SharedEngineOf(handle), *request, made)
+               : failure;
   });
 }
 

@@ -3,6 +3,7 @@
 #define COUNTERWEIGHT_SERVER_EMBEDDED_CALLS_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "server/embedded/answer.h"
@@ -14,7 +15,8 @@ namespace counterweight::embedded {
 
 // Implement the functions of counterweight.h of these names. They may throw
 // std::bad_alloc and protobuf's exceptions.
-Failure Correct(Engine* engine, const cw_request& request, Answer* answer);
+Failure Correct(const std::shared_ptr<Engine>& engine,
+                const cw_request& request, Answer* answer);
 Failure Validate(Engine* engine, const cw_request& request, Answer* answer);
 Failure Diagnose(Engine* engine, const cw_request& request, Answer* answer);
 Failure Sums(int32_t format, Answer* answer);

@@ -1,3 +1,4 @@
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "server/embedded/fork_guard.h"
 #include "server/embedded/message.h"
 #include "server/embedded/placement.h"
+#include "server/embedded/prepared_call.h"
 #include "server/engine/codec.h"
 #include "server/engine/codec_publication.h"
 
@@ -43,66 +45,69 @@ server::Publication PublicationOf(const v1::CorrectRequest& request,
           .facts = FactsToPublish(request, decoded)};
 }
 
+// Gets memory for each output from the caller, or allocates it.
+Violations PlaceOutputs(const cw_request& request, const Decoded& decoded,
+                        Answer* answer, v1::CorrectResponse* response,
+                        cw_batch* batch) {
+  Violations violations;
+  const auto place = [&](auto* tensor, int64_t bytes) -> std::byte* {
+    const auto size = static_cast<size_t>(bytes);
+    void* data = nullptr;
+    if (size > 0 && request.place != nullptr) {
+      data =
+          request.place(request.context, tensor->role(), tensor->dtype(), size);
+    }
+    if (data == nullptr && size > 0 && request.memory == CW_CUDA) {
+      violations.push_back({OutputField(tensor->role()),
+                            "was given no place, and the library makes no "
+                            "memory on a device"});
+    } else if (data == nullptr) {
+      data = answer->Allocate(size);
+    }
+    batch->outputs[answer->places.size()] = data;
+    answer->places.push_back({data, size});
+    return static_cast<std::byte*>(data);
+  };
+  server::AllocateOutputs(decoded.outputs, decoded.layout, place, response);
+  return violations;
+}
+
 }  // namespace
 
-Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
-  const bool is_on_device = request.memory == CW_CUDA;
-  if (is_on_device && !engine->computes_on_device()) {
+Failure Correct(const std::shared_ptr<Engine>& engine,
+                const cw_request& request, Answer* answer) {
+  if (request.memory == CW_CUDA && !engine->computes_on_device()) {
     return {CW_INVALID_ARGUMENT,
             "request.memory is CW_CUDA, but the handle computes on the CPU; "
             "open one with backend \"cuda\"",
             {}};
   }
   const Cancellation cancellation(request.stop, request.timeout_seconds);
-  const std::vector<std::span<const std::byte>> memory = InputsOf(request);
   StageClock clock;
-  v1::CorrectRequest message;
+  std::unique_ptr<PreparedCall> call;
+  Reading reading;
+  Failure failure = PreparedCall::Make(engine, request, &call, &reading);
+  if (!failure.ok()) return failure;
+  const Decoded& decoded = *reading.decoded;
   v1::CorrectResponse response;
-  Decoded decoded;
-  kernels::Corrector* corrector = nullptr;
-  kernels::Outputs outputs;
-  {
-    const ForkGuard guard;
-    if (!guard.is_safe()) return ForkedInside();
-    Failure failure;
-    if (engine->computes_on_device()) {
-      failure = engine->Use(&corrector);
-      if (!failure.ok()) return failure;
-      const Violations violations =
-          CheckPlaces(*corrector, request.memory, memory);
-      if (!violations.empty()) return InvalidArgument(violations);
-    }
-    failure = Decode(*engine, request,
-                     {.memory = &memory, .is_on_device = is_on_device},
-                     &message, &decoded);
-    if (!failure.ok()) return failure;
-    const Violations violations = CheckInputs(decoded.tensors, memory);
-    if (!violations.empty()) return InvalidArgument(violations);
-    failure = engine->Use(&corrector);
-    if (!failure.ok()) return failure;
-  }
+  cw_batch batch{};
+  batch.memory = request.memory;
+  batch.stream = request.stream;
+  const Violations unplaced =
+      PlaceOutputs(request, decoded, answer, &response, &batch);
+  if (!unplaced.empty()) return InvalidArgument(unplaced);
   response.mutable_timing()->set_decode_seconds(clock.Next());
-  Placement placement(request, memory, *corrector, answer);
-  outputs = server::AllocateOutputs(
-      decoded.outputs, decoded.layout,
-      [&](auto* tensor, int64_t bytes) {
-        return placement.Next(tensor->role(), tensor->dtype(),
-                              server::ElementSize(tensor->dtype()), bytes);
-      },
-      &response);
-  if (!placement.violations().empty()) {
-    return InvalidArgument(placement.violations());
-  }
+  // Drift is published by step.
+  reading.has_partial_sums = decoded.outputs.partial_sums;
   kernels::CorrectResult result;
-  Failure failure = Compute(
-      corrector, decoded, server::BatchOf(decoded), server::VersionsOf(decoded),
-      outputs, {request.memory, request.stream}, cancellation, &result);
+  failure = call->Run(batch, reading, cancellation, &result);
   if (!failure.ok()) return failure;
   response.mutable_timing()->set_compute_seconds(clock.Next());
   const ForkGuard guard;
   if (!guard.is_safe()) return ForkedInside();
   const Violations violations = server::Encode(decoded, result, &response);
   if (!violations.empty()) return InvalidArgument(violations);
+  const v1::CorrectRequest& message = call->message();
   response.set_request_id(message.request_id().empty() ? MakeRequestId()
                                                        : message.request_id());
   if (!decoded.omits_metrics) {
@@ -111,7 +116,7 @@ Failure Correct(Engine* engine, const cw_request& request, Answer* answer) {
       answer->method = message.method();
     }
   }
-  response.set_backend(corrector->Info().name);
+  response.set_backend(call->backend());
   response.mutable_timing()->set_encode_seconds(clock.Next());
   return Write(response, request.format, &answer->text);
 }

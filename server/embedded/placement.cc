@@ -19,12 +19,12 @@ bool Overlaps(const std::byte* a, size_t a_size, const void* other,
          before(b, a + a_size);
 }
 
-std::string FieldOf(int32_t role) {
+}  // namespace
+
+std::string OutputField(int32_t role) {
   return server::Concat(
       "outputs[", server::RoleName(static_cast<v1::TensorRole>(role)), "]");
 }
-
-}  // namespace
 
 std::string_view WrongPlace(const kernels::Corrector& corrector, int32_t memory,
                             const void* place) {
@@ -49,7 +49,7 @@ void CheckPlace(const kernels::Corrector* corrector, int32_t memory,
                 std::span<const cw_bytes> others,
                 server::Violations* violations) {
   const auto fail = [&](std::string description) {
-    violations->push_back({FieldOf(place.role), std::move(description)});
+    violations->push_back({OutputField(place.role), std::move(description)});
   };
   if (reinterpret_cast<uintptr_t>(place.data) %
           static_cast<uintptr_t>(place.element_size) !=
@@ -72,27 +72,6 @@ void CheckPlace(const kernels::Corrector* corrector, int32_t memory,
       break;
     }
   }
-}
-
-std::byte* Placement::Next(int32_t role, int32_t dtype, int64_t element_size,
-                           int64_t bytes) {
-  const auto size = static_cast<size_t>(bytes);
-  void* place = nullptr;
-  if (size > 0 && request_.place != nullptr) {
-    place = request_.place(request_.context, role, dtype, size);
-  }
-  if (place == nullptr && size > 0 && request_.memory == CW_CUDA) {
-    violations_.push_back({FieldOf(role),
-                           "was given no place, and the library makes no "
-                           "memory on a device"});
-  } else if (place == nullptr) {
-    place = answer_->Allocate(size);
-  } else {
-    CheckPlace(&corrector_, request_.memory, {role, place, size, element_size},
-               inputs_, answer_->places, &violations_);
-  }
-  answer_->places.push_back({place, size});
-  return static_cast<std::byte*>(place);
 }
 
 }  // namespace counterweight::embedded

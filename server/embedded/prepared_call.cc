@@ -65,6 +65,15 @@ bool AsksForPlaces(const cw_batch& batch) {
   return batch.memory != CW_CUDA || batch.knows_places == 0;
 }
 
+// A shape beyond the limits counts as one with positions.
+bool HasPositions(const cw_batch& batch, const server::RequestLimits& limits) {
+  const int64_t rows = batch.num_sequences;
+  if (batch.sequence_lengths == nullptr) return rows > 0 && batch.length != 0;
+  return rows > limits.max_sequences ||
+         std::any_of(batch.sequence_lengths, batch.sequence_lengths + rows,
+                     [](int64_t length) { return length != 0; });
+}
+
 void Store(const kernels::PartialSums& sums, const cw_batch& batch) {
   if (batch.sums != nullptr) {
     double* at = std::copy(sums.whole.begin(), sums.whole.end(), batch.sums);
@@ -74,6 +83,19 @@ void Store(const kernels::PartialSums& sums, const cw_batch& batch) {
   if (batch.maxima != nullptr) {
     std::copy(sums.maxima.begin(), sums.maxima.end(), batch.maxima);
   }
+}
+
+// Makes *reading the batch of `decoded`, which outlives it.
+Failure Adopt(const server::Decoded& decoded, Memory inputs, Reading* reading) {
+  const Violations violations = CheckInputs(decoded.tensors, inputs);
+  if (!violations.empty()) return InvalidArgument(violations);
+  reading->decoded = &decoded;
+  reading->layout = decoded.layout;
+  std::copy(inputs.begin(), inputs.end(), reading->inputs.begin());
+  reading->batch = server::BatchOf(decoded);
+  reading->versions = server::VersionsOf(decoded);
+  reading->has_partial_sums = decoded.returns_sums;
+  return {};
 }
 
 // The contract's form of a shape.
@@ -93,20 +115,48 @@ v1::Layout LayoutOf(const cw_batch& batch) {
 
 }  // namespace
 
+Failure PreparedCall::Read(const cw_request& request,
+                           const server::PayloadSource& source) {
+  const ForkGuard guard;
+  if (!guard.is_safe()) return ForkedInside();
+  return Decode(*engine_, request, source, &message_, &decoded_);
+}
+
 Failure PreparedCall::Make(std::shared_ptr<Engine> engine,
                            const cw_request& request,
                            std::unique_ptr<PreparedCall>* prepared) {
-  const ForkGuard guard;
-  if (!guard.is_safe()) return ForkedInside();
   std::unique_ptr<PreparedCall> made(new PreparedCall(std::move(engine)));
-  Failure failure = Decode(*made->engine_, request, {.is_stream = true},
-                           &made->message_, &made->decoded_);
+  Failure failure = made->Read(request, {.is_stream = true});
   if (!failure.ok()) return failure;
+  // Each batch has its own.
   made->message_.clear_layout();
   made->form_ = server::AnswerForm(made->decoded_);
   made->Sign();
   *prepared = std::move(made);
   return {};
+}
+
+Failure PreparedCall::Make(std::shared_ptr<Engine> engine,
+                           const cw_request& request,
+                           std::unique_ptr<PreparedCall>* prepared,
+                           Reading* reading) {
+  const std::vector<std::span<const std::byte>> inputs = InputsOf(request);
+  if (engine->computes_on_device()) {
+    kernels::Corrector* corrector = nullptr;
+    Failure failure = engine->Use(&corrector);
+    if (!failure.ok()) return failure;
+    const Violations violations =
+        CheckPlaces(*corrector, request.memory, inputs);
+    if (!violations.empty()) return InvalidArgument(violations);
+  }
+  std::unique_ptr<PreparedCall> made(new PreparedCall(std::move(engine)));
+  Failure failure = made->Read(
+      request, {.memory = &inputs, .is_on_device = request.memory == CW_CUDA});
+  if (!failure.ok()) return failure;
+  made->Sign();
+  failure = Adopt(made->decoded_, inputs, reading);
+  *prepared = std::move(made);
+  return failure;
 }
 
 void PreparedCall::Sign() {
@@ -175,7 +225,26 @@ bool PreparedCall::ReadShape(const cw_batch& batch, Reading* reading) const {
     }
   }
   reading->versions = {};
+  reading->decoded = &decoded_;
+  reading->has_partial_sums = decoded_.returns_sums;
   return true;
+}
+
+Failure PreparedCall::CheckInputAddresses(const kernels::Corrector& corrector,
+                                          const cw_batch& batch) const {
+  if (!HasPositions(batch, engine_->limits())) return {};
+  // Sizes that are not 0 serve: the shape is not read yet.
+  std::array<std::span<const std::byte>, CW_MAX_INPUTS> inputs;
+  for (size_t i = 0; i < signature_.num_inputs; ++i) {
+    if (batch.inputs[i] == nullptr) {
+      return Misuse("batch.inputs[] must not be NULL");
+    }
+    inputs[i] = {static_cast<const std::byte*>(batch.inputs[i]), 1};
+  }
+  if (!AsksForPlaces(batch) || !engine_->computes_on_device()) return {};
+  const Violations violations = CheckPlaces(
+      corrector, batch.memory, {inputs.data(), signature_.num_inputs});
+  return violations.empty() ? Failure() : InvalidArgument(violations);
 }
 
 Failure PreparedCall::ReadAsRequest(const cw_batch& batch,
@@ -198,21 +267,14 @@ Failure PreparedCall::ReadAsRequest(const cw_batch& batch,
       reading->message, engine_->limits(),
       {.memory = &inputs, .is_on_device = batch.memory == CW_CUDA});
   if (!decoded.ok()) return InvalidArgument(decoded.violations);
-  reading->decoded = std::move(decoded.value);
-  const Violations violations = CheckInputs(reading->decoded.tensors, inputs);
-  if (!violations.empty()) return InvalidArgument(violations);
-  std::copy(inputs.begin(), inputs.end(), reading->inputs.begin());
-  reading->layout = reading->decoded.layout;
-  reading->batch = server::BatchOf(reading->decoded);
-  reading->versions = server::VersionsOf(reading->decoded);
-  return {};
+  reading->own = std::move(decoded.value);
+  return Adopt(reading->own, inputs, reading);
 }
 
 Failure PreparedCall::Place(const kernels::Corrector& corrector,
                             const cw_batch& batch, const Reading& reading,
                             kernels::Outputs* outputs) const {
   Violations violations;
-  outputs->partial_sums = decoded_.returns_sums;
   std::array<cw_bytes, CW_MAX_OUTPUTS> places{};
   size_t num_places = 0;
   for (size_t i = 0; i < signature_.num_outputs; ++i) {
@@ -235,42 +297,27 @@ Failure PreparedCall::Place(const kernels::Corrector& corrector,
 Failure PreparedCall::Run(const cw_batch& batch) const {
   StageClock clock;
   const Cancellation cancellation(batch.stop, batch.timeout_seconds);
-  const bool is_on_device = batch.memory == CW_CUDA;
-  if (is_on_device && !engine_->computes_on_device()) {
+  if (batch.memory == CW_CUDA && !engine_->computes_on_device()) {
     return Misuse(
         "batch.memory is CW_CUDA, but the handle computes on the CPU; open one "
         "with backend \"cuda\"");
   }
   kernels::Corrector* corrector = nullptr;
   Failure failure = engine_->Use(&corrector);
+  if (failure.ok()) failure = CheckInputAddresses(*corrector, batch);
   if (!failure.ok()) return failure;
   std::unique_ptr<Reading> reading = TakeReading();
-  const bool is_read = ReadShape(batch, reading.get());
-  if (!is_read) failure = ReadAsRequest(batch, reading.get());
-  if (!failure.ok()) return failure;
-  const std::span<const std::span<const std::byte>> inputs(
-      reading->inputs.data(), signature_.num_inputs);
-  for (const std::span<const std::byte> input : inputs) {
-    if (input.data() == nullptr && !input.empty()) {
-      return Misuse("batch.inputs[] must not be NULL");
-    }
+  if (!ReadShape(batch, reading.get())) {
+    failure = ReadAsRequest(batch, reading.get());
+    if (!failure.ok()) return failure;
   }
-  if (AsksForPlaces(batch) && engine_->computes_on_device()) {
-    const Violations violations = CheckPlaces(*corrector, batch.memory, inputs);
-    if (!violations.empty()) return InvalidArgument(violations);
-  }
-  kernels::Outputs outputs;
-  failure = Place(*corrector, batch, *reading, &outputs);
-  if (!failure.ok()) return failure;
   const double decode_seconds = clock.Next();
-  const server::Decoded& decoded = is_read ? decoded_ : reading->decoded;
   kernels::CorrectResult result;
-  failure =
-      Compute(corrector, decoded, reading->batch, reading->versions, outputs,
-              {batch.memory, batch.stream}, cancellation, &result);
+  failure = Run(batch, *reading, cancellation, &result);
   if (!failure.ok()) return failure;
   const double compute_seconds = clock.Next();
   // A batch may turn out to be wrong only by its sums.
+  const server::Decoded& decoded = *reading->decoded;
   const Violations violations =
       form_.Write(decoded, result.sums, batch.numbers);
   if (!violations.empty()) return InvalidArgument(violations);
@@ -285,24 +332,42 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
   return {};
 }
 
+Failure PreparedCall::Run(const cw_batch& batch, const Reading& reading,
+                          const Cancellation& cancellation,
+                          kernels::CorrectResult* result) const {
+  kernels::Corrector* corrector = nullptr;
+  Failure failure = engine_->Use(&corrector);
+  if (!failure.ok()) return failure;
+  kernels::Outputs outputs;
+  outputs.partial_sums = reading.has_partial_sums;
+  failure = Place(*corrector, batch, reading, &outputs);
+  if (!failure.ok()) return failure;
+  return Compute(corrector, *reading.decoded, reading.batch, reading.versions,
+                 outputs, {batch.memory, batch.stream}, cancellation, result);
+}
+
 Failure PreparedCall::Describe(const double* numbers, int32_t format,
                                Answer* answer) const {
   const ForkGuard guard;
   if (!guard.is_safe()) return ForkedInside();
   v1::CorrectResponse response;
   form_.Describe(decoded_, numbers, &response);
-  response.set_backend(engine_->computes_on_device() ? "cuda" : "cpu");
+  response.set_backend(backend());
   return Write(response, format, &answer->text);
 }
 
-std::unique_ptr<PreparedCall::Reading> PreparedCall::TakeReading() const {
+const char* PreparedCall::backend() const {
+  return engine_->computes_on_device() ? "cuda" : "cpu";
+}
+
+std::unique_ptr<Reading> PreparedCall::TakeReading() const {
   std::unique_ptr<Reading> reading(spare_.exchange(nullptr));
   return reading != nullptr ? std::move(reading) : std::make_unique<Reading>();
 }
 
 void PreparedCall::Keep(std::unique_ptr<Reading> reading) const {
   // Versions and blocks of a large batch would stay for the plan's life.
-  reading->decoded = {};
+  reading->own = {};
   reading->message.Clear();
   delete spare_.exchange(reading.release());
 }

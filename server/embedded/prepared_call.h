@@ -1,4 +1,4 @@
-// A request that was read once, for batches of any shape.
+// A request that was read once, for its own batch or for batches of any shape.
 #ifndef COUNTERWEIGHT_SERVER_EMBEDDED_PREPARED_CALL_H_
 #define COUNTERWEIGHT_SERVER_EMBEDDED_PREPARED_CALL_H_
 
@@ -12,6 +12,7 @@
 
 #include "counterweight/v1/correction_service.pb.h"
 #include "server/embedded/answer.h"
+#include "server/embedded/cancellation.h"
 #include "server/embedded/compute.h"
 #include "server/embedded/counterweight.h"
 #include "server/embedded/engine.h"
@@ -21,39 +22,59 @@
 
 namespace counterweight::embedded {
 
-// Implements cw_plan. Thread-safe.
+// One batch as it is read. Its views point into the caller's memory, and into
+// itself or into its PreparedCall; so it is not moved.
+struct Reading {
+  // The request of the batch; `own`, if each batch is read as one.
+  const server::Decoded* decoded = nullptr;
+  server::Layout layout;
+  // [signature().num_inputs]
+  std::array<std::span<const std::byte>, CW_MAX_INPUTS> inputs;
+  kernels::Batch batch;
+  kernels::PolicyVersions versions;
+  // The result is to have partial sums.
+  bool has_partial_sums = false;
+  v1::CorrectRequest message;
+  server::Decoded own;
+};
+
+// Implements cw_plan, and cw_correct, which is a plan with one run.
+// Thread-safe.
 class PreparedCall {
  public:
-  // Reads `request`; see cw_prepare.
+  // Reads `request` without its tensors; see cw_prepare.
   static Failure Make(std::shared_ptr<Engine> engine, const cw_request& request,
                       std::unique_ptr<PreparedCall>* prepared);
+  // Reads `request` with its tensors, which *reading is of then.
+  static Failure Make(std::shared_ptr<Engine> engine, const cw_request& request,
+                      std::unique_ptr<PreparedCall>* prepared,
+                      Reading* reading);
   ~PreparedCall() { delete spare_.load(); }
   PreparedCall(const PreparedCall&) = delete;
   PreparedCall& operator=(const PreparedCall&) = delete;
 
   const cw_signature& signature() const { return signature_; }
+  const v1::CorrectRequest& message() const { return message_; }
 
   // See cw_run.
   Failure Run(const cw_batch& batch) const;
+  // Corrects the batch of `reading`, and fills *result. `batch` has the outputs
+  // and their memory; nothing else of it is read.
+  Failure Run(const cw_batch& batch, const Reading& reading,
+              const Cancellation& cancellation,
+              kernels::CorrectResult* result) const;
 
   // See cw_describe.
   Failure Describe(const double* numbers, int32_t format, Answer* answer) const;
 
- private:
-  // One batch as it is read.
-  struct Reading {
-    server::Layout layout;
-    std::array<std::span<const std::byte>, CW_MAX_INPUTS> inputs;
-    kernels::Batch batch;
-    kernels::PolicyVersions versions;
-    // Empty unless the batch was read as a request.
-    v1::CorrectRequest message;
-    server::Decoded decoded;
-  };
+  // The name of the backend that computes.
+  const char* backend() const;
 
+ private:
   explicit PreparedCall(std::shared_ptr<Engine> engine)
       : engine_(std::move(engine)) {}
 
+  Failure Read(const cw_request& request, const server::PayloadSource& source);
   void Sign();
 
   // Reads a batch that is right in all but numbers without an allocation; false
@@ -61,6 +82,9 @@ class PreparedCall {
   bool ReadShape(const cw_batch& batch, Reading* reading) const;
   // Reads the same as a request, and finds what is wrong with it.
   Failure ReadAsRequest(const cw_batch& batch, Reading* reading) const;
+  // Finds NULL and, where CUDA has to say it, memory of another place.
+  Failure CheckInputAddresses(const kernels::Corrector& corrector,
+                              const cw_batch& batch) const;
   Failure Place(const kernels::Corrector& corrector, const cw_batch& batch,
                 const Reading& reading, kernels::Outputs* outputs) const;
 

@@ -147,7 +147,7 @@ Violations AnswerForm::Write(const Decoded& decoded,
   }
   if (decoded.omits_metrics && !method.report_judges) return violations;
   MetricMap found;
-  method.report(sums, &found, &violations);
+  violations = Report(decoded, sums, &found);
   if (!violations.empty() || decoded.omits_metrics) return violations;
   return Spread(found, metrics_, metrics);
 }

@@ -263,6 +263,39 @@ static void TestRunsHaveTheSumsOfCorrect(cw_handle* handle) {
 }
 
 /* Where a member's value is in JSON; it has no spaces. */
+/* What a system refuses of a batch, the step's sums decide: here, that no
+ * token counts. */
+static void TestAPartMayBeWhatABatchMayNot(cw_handle* handle) {
+  static const char kVerl[] =
+      "{\"dialect\": {\"system\": \"verl\", \"release\": \"0.9.1\", "
+      "\"block\": {\"rollout_is\": \"token\"}}}";
+  static const uint8_t kNone[6] = {0, 0, 0, 0, 0, 0};
+  static Text message, text;
+  static Sums expected, sums;
+  Batch batch;
+  Run run;
+  cw_plan* plan;
+  size_t i;
+  const cw_signature* signature;
+  MakeSummedBatch(&batch, &message, kVerl);
+  batch.tensors[2].data = kNone;
+  Correct(handle, &batch, &expected, &text);
+  plan = Prepare(handle, &batch, &sums);
+  MakeRun(&batch, 0, 2, &sums, &run);
+  run.batch.inputs[2] = kNone;
+  CHECK(cw_run(plan, &run.batch) == CW_OK);
+  CheckSame(&sums, &expected);
+  signature = cw_signature_of(plan);
+  CHECK(signature->num_metrics > 0);
+  for (i = signature->num_numbers - signature->num_metrics;
+       i < signature->num_numbers; ++i) {
+    uint64_t bits = 0;
+    memcpy(&bits, &run.numbers[i], sizeof(bits));
+    CHECK(bits == CW_ABSENT_BITS);
+  }
+  cw_discard(plan);
+}
+
 static size_t Member(const char* json, const char* name, const char** value) {
   char quoted[128];
   snprintf(quoted, sizeof(quoted), "\"%s\":", name);
@@ -458,6 +491,7 @@ int main(void) {
   options.threads = 1;
   CHECK(cw_open(&options, &handle) == CW_OK);
   TestRunsHaveTheSumsOfCorrect(handle);
+  TestAPartMayBeWhatABatchMayNot(handle);
   TestMergesParts(handle);
   TestMergesArrays(handle);
   TestRefusals(handle);

@@ -145,6 +145,7 @@ static void TestRefusals(cw_handle* handle) {
   static const float kNotFinite[6] = {-1.0f, -2.0f, -1.0f, NAN, -3.0f, -2.0f};
   static const uint8_t kNoMask[6] = {1, 1, 0, 2, 1, 1};
   static const int64_t kTooLong[1] = {INT64_MAX};
+  static const int64_t kOne[1] = {1};
   Batch batch;
   Run run;
   cw_plan* const plan = Prepare(handle, &batch);
@@ -159,6 +160,10 @@ static void TestRefusals(cw_handle* handle) {
           "sequence 1, token 0");
   REFUSED(run.batch.inputs[2] = kNoMask, "position 3 holds 2");
   REFUSED(run.batch.inputs[1] = NULL, "batch.inputs[] must not be NULL");
+  REFUSED(run.batch.inputs[2] = NULL, "batch.inputs[] must not be NULL");
+  REFUSED((run.batch.inputs[2] = NULL, run.batch.num_sequences = 1,
+           run.batch.sequence_lengths = kOne, run.batch.length = -1),
+          "batch.inputs[] must not be NULL");
   REFUSED(run.batch.inputs[1] = (const char*)kRollout + 1,
           "tensors[1].data: lies at an address that is not a multiple");
   REFUSED(run.batch.outputs[0] = (char*)run.weights + 2,
