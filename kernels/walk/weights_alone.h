@@ -4,6 +4,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_WALK_WEIGHTS_ALONE_H_
 #define COUNTERWEIGHT_KERNELS_WALK_WEIGHTS_ALONE_H_
 
+#include <cstdint>
+
 #include "kernels/math/exp.h"
 #include "kernels/walk/accumulators.h"
 #include "kernels/walk/cpu_lanes.h"
@@ -17,7 +19,7 @@ class WeightsAlone {
   using Acc = Accumulators<CpuLanes>;
 
   // Returns false, with nothing added to `acc`, for a tile that needs the
-  // phases: one that is not whole, not float32, or has a number that is not
+  // phases: one that is not whole, has two dtypes, or has a number that is not
   // finite or a log-prob above 0. REQUIRES: Plan::weights_alone, and no reasons
   // are wanted.
   static bool run(const Plan& plan, const Batch& batch, const Outputs& outputs,
@@ -26,13 +28,12 @@ class WeightsAlone {
     const TensorView& num = batch.tensors[numerator(source)];
     const TensorView& den = batch.tensors[denominator(source)];
     if (s.count != kTilePositions || outputs.weights == nullptr ||
-        num.dtype != DType::kF32 || den.dtype != DType::kF32) {
+        num.dtype != den.dtype) {
       return false;
     }
     CpuLanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
-    if (!write(plan, at(num, s), at(den, s), s, outputs.weights + s.position)) {
-      return false;
-    }
+    float* const weights = outputs.weights + s.position;
+    if (!write(plan, num, den, s, weights)) return false;
     acc.count_each(kColumnTokens, s.steps,
                    [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                      return s.mask.vec(k, g);
@@ -46,14 +47,67 @@ class WeightsAlone {
   }
 
  private:
-  static const char* at(const TensorView& tensor, const State& s) {
-    return static_cast<const char*>(tensor.data) +
-           s.position * static_cast<int64_t>(sizeof(float));
+  // Reads kVecLanes elements as their numbers, which is exact.
+  struct Float32 {
+    static constexpr int kSize = 4;
+    static Vec load(const char* from) {
+      Vec x;
+      __builtin_memcpy(&x, from, sizeof(x));
+      return x;
+    }
+  };
+  struct BFloat16 {
+    static constexpr int kSize = 2;
+    static Vec load(const char* from) {
+      return reinterpret_cast<Vec>(bits_at(from) << 16);
+    }
+  };
+  struct Float16 {
+    static constexpr int kSize = 2;
+    // from_f16() of each.
+    static Vec load(const char* from) {
+      const BitsVec bits = bits_at(from);
+      const BitsVec magnitude = (bits & 0x7fff) << 13;
+      const BitsVec finite =
+          signed_bits(reinterpret_cast<Vec>(magnitude) * 0x1p112f);
+      const BitsVec special = magnitude | 0x7f800000;
+      return reinterpret_cast<Vec>(
+          ((bits & 0x8000) << 16) |
+          (magnitude >= 0x0f800000 ? special : finite));
+    }
+  };
+  static BitsVec bits_at(const char* from) {
+    typedef uint16_t Halves
+        __attribute__((vector_size(kVecLanes * sizeof(uint16_t))));
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof(halves));
+    return __builtin_convertvector(halves, BitsVec);
   }
 
   // False if some number needs the phases; the weights are meaningless then.
-  static bool write(const Plan& plan, const char* num, const char* den,
-                    const State& s, float* weights) {
+  static bool write(const Plan& plan, const TensorView& num,
+                    const TensorView& den, const State& s, float* weights) {
+    switch (num.dtype) {
+      case DType::kF32:
+        return write_of<Float32>(plan, num, den, s, weights);
+      case DType::kBF16:
+        return write_of<BFloat16>(plan, num, den, s, weights);
+      case DType::kF16:
+        return write_of<Float16>(plan, num, den, s, weights);
+    }
+    return false;
+  }
+
+  template <class Element>
+  static bool write_of(const Plan& plan, const TensorView& numerator,
+                       const TensorView& denominator, const State& s,
+                       float* weights) {
+    const char* const num =
+        static_cast<const char*>(numerator.data) + s.position * Element::kSize;
+    const char* const den = static_cast<const char*>(denominator.data) +
+                            s.position * Element::kSize;
+    // Two tiles. A prefetch may name memory that does not exist.
+    constexpr int kAhead = 2 * kTilePositions * Element::kSize;
     const Vec least_weight = splat(plan.weight.least);
     const Vec most_weight = splat(plan.weight.most);
     // As integers, magnitudes are ordered, and numbers above 0 are above 0.
@@ -61,15 +115,11 @@ class WeightsAlone {
     BitsVec highest{};
     for_each_group<kLanes>(s.steps, [&](int k,
                                         int g) COUNTERWEIGHT_INLINE_LAMBDA {
-      constexpr int kBytes = static_cast<int>(sizeof(Vec));
-      const int offset =
-          (k * kLanes + g * kVecLanes) * static_cast<int>(sizeof(float));
+      const int offset = (k * kLanes + g * kVecLanes) * Element::kSize;
       const Vec mask = s.mask.vec(k, g);
       const auto counts = mask != 0.0f;
-      Vec a;
-      Vec b;
-      __builtin_memcpy(&a, num + offset, kBytes);
-      __builtin_memcpy(&b, den + offset, kBytes);
+      Vec a = Element::load(num + offset);
+      Vec b = Element::load(den + offset);
       __builtin_prefetch(num + offset + kAhead);
       __builtin_prefetch(den + offset + kAhead);
       a = counts ? a : Vec{};
@@ -84,7 +134,7 @@ class WeightsAlone {
       const Vec w = clip(exp_terms(l).exp, least_weight, most_weight) * mask;
       float* const to = weights + k * kLanes + g * kVecLanes;
       __builtin_prefetch(to + kTilePositions, /*rw=*/1);
-      __builtin_memcpy(to, &w, kBytes);
+      __builtin_memcpy(to, &w, sizeof(w));
     });
     const BitsVec finite = magnitude_bits(splat(__FLT_MAX__));
     return !any((largest > finite) | (highest > 0));
@@ -98,10 +148,6 @@ class WeightsAlone {
     for (const int32_t lane : lanes) bits |= lane;
     return bits != 0;
   }
-
-  // Distance of the prefetch of inputs, two tiles. A prefetch may name memory
-  // that does not exist.
-  static constexpr int kAhead = 2 * kTilePositions * sizeof(float);
 };
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -31,8 +31,9 @@ struct Found {
 class WeightsAlone : public EveryBackend {
  protected:
   // Without reasons, which only the other walk has.
-  Found Run(CorrectionSpec spec, const OwnedBatch& batch, bool metrics) {
-    const auto positions = static_cast<size_t>(batch.num_positions());
+  Found Run(CorrectionSpec spec, const Batch& batch, bool metrics) {
+    const auto positions =
+        static_cast<size_t>(batch.offsets[batch.num_sequences]);
     Found found = {{},
                    std::vector<float>(positions, -1.0f),
                    std::vector<uint8_t>(positions, 0xa5)};
@@ -40,11 +41,11 @@ class WeightsAlone : public EveryBackend {
     Outputs outputs;
     outputs.weights = found.weights.data();
     outputs.keep_mask = found.keep_mask.data();
-    found.result = corrector_->Correct(spec, batch.view(), outputs);
+    found.result = corrector_->Correct(spec, batch, outputs);
     return found;
   }
 
-  void ExpectTheSame(const CorrectionSpec& spec, const OwnedBatch& batch) {
+  void ExpectTheSame(const CorrectionSpec& spec, const Batch& batch) {
     const Found with = Run(spec, batch, /*metrics=*/true);
     const Found without = Run(spec, batch, /*metrics=*/false);
     ASSERT_EQ(without.result.status, with.result.status);
@@ -71,14 +72,23 @@ TEST_P(WeightsAlone, AreThoseBesideMetrics) {
     for (const double non_finite : {0.0, 1e-3}) {
       for (const double highest : {0.0, 1.0}) {
         Random random(1);
-        const OwnedBatch batch(RandomRows(
+        const std::vector<Row> rows = RandomRows(
             random, lengths,
-            {.spread = spread, .non_finite = non_finite, .highest = highest}));
-        for (const NonFinitePolicy policy :
-             {NonFinitePolicy::kReject, NonFinitePolicy::kDrop,
-              NonFinitePolicy::kNeutralize}) {
-          SCOPED_TRACE(spread);
-          ExpectTheSame(TokenTis(policy), batch);
+            {.spread = spread, .non_finite = non_finite, .highest = highest});
+        const OwnedBatch full(rows);
+        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          const OwnedBatch batch(rows, {.dtype = dtype});
+          // The two log-probs may have two dtypes.
+          Batch mixed = batch.view();
+          const auto rollout = static_cast<size_t>(InputRole::kRollout);
+          mixed.tensors[rollout] = full.view().tensors[rollout];
+          for (const NonFinitePolicy policy :
+               {NonFinitePolicy::kReject, NonFinitePolicy::kDrop,
+                NonFinitePolicy::kNeutralize}) {
+            SCOPED_TRACE(spread);
+            ExpectTheSame(TokenTis(policy), batch.view());
+            ExpectTheSame(TokenTis(policy), mixed);
+          }
         }
       }
     }
@@ -92,8 +102,9 @@ TEST_P(WeightsAlone, OneTokenOfABlockIsCounted) {
       RandomRows(random, {1024, 2048}, {.masked = 0.0, .highest = 0.0});
   rows[1][InputRole::kOld][700] = 0.25f;
   rows[1][InputRole::kRollout][1301] = std::numeric_limits<float>::infinity();
-  const Found found = Run(TokenTis(NonFinitePolicy::kDrop), OwnedBatch(rows),
-                          /*metrics=*/false);
+  const Found found =
+      Run(TokenTis(NonFinitePolicy::kDrop), OwnedBatch(rows).view(),
+          /*metrics=*/false);
   const BatchSums& sums = found.result.sums;
   EXPECT_EQ(sums.positive_log_probs, 1);
   EXPECT_EQ(sums.non_finite_tokens, 1);
