@@ -361,7 +361,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
   builder.SetResourceQuota(quota_);
   // One each on every machine: they take threads of the quota.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.RegisterService(service_.get());
+  service_->Register(&builder);
   const auto adopt = [&](std::shared_ptr<grpc::ServerCredentials> credentials) {
     return builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

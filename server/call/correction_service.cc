@@ -19,13 +19,11 @@
 // 1, 8 and 9; Diagnose, MergeSums and GroupAdvantages have all but 8.
 #include "server/call/correction_service.h"
 
-#include <iterator>
 #include <random>
 #include <utility>
 
-// Not for its service: it includes the handlers' header, and versions of gRPC
-// have different paths for it.
 #include "counterweight/v1/correction_service.grpc.pb.h"
+#include "google/protobuf/descriptor.h"
 #include "server/base/code_name.h"
 #include "server/base/version.h"
 #include "server/call/correct_stream.h"
@@ -43,6 +41,36 @@
 namespace counterweight::server {
 namespace {
 
+constexpr char kCorrectStream[] =
+    "/counterweight.v1.CorrectionService/CorrectStream";
+
+// The service as reflection knows it, which lists registered services only:
+// the method that streams on the wire. A unary one would be read by gRPC, so
+// that all others are the generic service's.
+class Registered final
+    : public v1::CorrectionService::WithRawCallbackMethod_CorrectStream<
+          v1::CorrectionService::Service> {
+ public:
+  using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
+
+  explicit Registered(Begin correct_stream)
+      : correct_stream_(std::move(correct_stream)) {
+    const auto* const service =
+        v1::CorrectRequest::descriptor()->file()->pool()->FindServiceByName(
+            v1::CorrectionService::service_full_name());
+    for (int i = 0; i < service->method_count(); ++i) {
+      if (service->method(i)->name() != "CorrectStream") MarkMethodGeneric(i);
+    }
+  }
+
+  RawReactor* CorrectStream(grpc::CallbackServerContext* context) override {
+    return correct_stream_(context);
+  }
+
+ private:
+  const Begin correct_stream_;
+};
+
 uint64_t RandomPrefix() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -58,7 +86,7 @@ const CorrectionService::Rpc CorrectionService::kRpcs[] = {
                                               call);
        });
      }},
-    {"/counterweight.v1.CorrectionService/CorrectStream",
+    {kCorrectStream,
      [](CorrectionService* self, std::string_view rpc) -> Begin {
        return [self, rpc](grpc::CallbackServerContext* context) {
          return CorrectStream::Start(
@@ -118,17 +146,23 @@ CorrectionService::CorrectionService(const AdmitContext& admit,
       compute_(std::move(compute)),
       report_(report),
       id_prefix_(RandomPrefix()) {
-  // As generated code does it: reflection lists registered services only, not
-  // the methods of a CallbackGenericService.
-  for (int i = 0; i < static_cast<int>(std::size(kRpcs)); ++i) {
-    const std::string_view path = kRpcs[i].path;
-    AddMethod(new grpc::internal::RpcServiceMethod(
-        kRpcs[i].path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-    MarkMethodRawCallback(
-        i, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
-                                                   grpc::ByteBuffer>(
-               kRpcs[i].serve(this, path.substr(path.rfind('/') + 1))));
+  for (const Rpc& rpc : kRpcs) {
+    const std::string_view path = rpc.path;
+    rpcs_[rpc.path] = rpc.serve(this, path.substr(path.rfind('/') + 1));
   }
+  registered_ = std::make_unique<Registered>(rpcs_.at(kCorrectStream));
+}
+
+void CorrectionService::Register(grpc::ServerBuilder* builder) {
+  builder->RegisterService(registered_.get());
+  builder->RegisterCallbackGenericService(this);
+}
+
+RawReactor* CorrectionService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  const auto rpc = rpcs_.find(context->method());
+  return rpc != rpcs_.end() ? rpc->second(context)
+                            : CallbackGenericService::CreateReactor(context);
 }
 
 CorrectionService::Begin CorrectionService::Compute(

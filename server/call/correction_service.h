@@ -5,12 +5,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "google/protobuf/message_lite.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/impl/service_type.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call/compute_call.h"
 #include "server/call/instant_call.h"
@@ -19,16 +22,17 @@
 
 namespace counterweight::server {
 
-// Every method is registered as a stream of bytes, the unary ones too. So the
-// server bounds the time before a request has arrived, admits it before it is
-// parsed, parses it off gRPC's threads, and bounds what compressed bytes
-// inflate to. On the wire nothing differs. Thread-safe; must outlive the
-// grpc::Server
-// that it is registered with.
-class CorrectionService final : public grpc::Service {
+// Every method is a stream of bytes, the unary ones too. So the server bounds
+// the time before a request has arrived, admits it before it is parsed, parses
+// it off gRPC's threads, and bounds what compressed bytes inflate to. On the
+// wire nothing differs. Thread-safe.
+class CorrectionService final : public grpc::CallbackGenericService {
  public:
   CorrectionService(const AdmitContext& admit, ComputeContext compute,
                     const ReportContext& report);
+
+  // Must outlive the server that is built.
+  void Register(grpc::ServerBuilder* builder);
 
  private:
   using Begin = std::function<RawReactor*(grpc::CallbackServerContext*)>;
@@ -39,6 +43,9 @@ class CorrectionService final : public grpc::Service {
     Begin (*serve)(CorrectionService* self, std::string_view rpc);
   };
   static const Rpc kRpcs[];
+
+  RawReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
 
   // A unary RPC that `make_work` computes on the executor.
   Begin Compute(std::string_view rpc, ComputeCall::MakeWork make_work);
@@ -62,6 +69,8 @@ class CorrectionService final : public grpc::Service {
   const ComputeContext compute_;
   const ReportContext report_;
   const uint64_t id_prefix_;
+  std::map<std::string, Begin, std::less<>> rpcs_;  // by path
+  std::unique_ptr<grpc::Service> registered_;
   std::atomic<uint64_t> next_id_{0};
 };
 

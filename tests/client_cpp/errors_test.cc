@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -10,6 +11,9 @@
 
 #include "client/cpp/client.h"
 #include "google/rpc/error_details.pb.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
 #include "tests/client_cpp/fake_service.h"
 #include "tests/client_cpp/test_batch.h"
 
@@ -287,6 +291,39 @@ TEST(UnaryAnswer, MustHaveTheLayoutsBytes) {
         "tensors[0] has " + std::to_string(bytes) + " bytes";
     EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
   }
+}
+
+// Ends every call at once, without a message.
+class Silent final : public grpc::CallbackGenericService {
+  class Ended final : public grpc::ServerGenericBidiReactor {
+   public:
+    Ended() { Finish(grpc::Status::OK); }
+    void OnDone() override { delete this; }
+  };
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* /*context*/) override {
+    return new Ended;
+  }
+};
+
+TEST(UnaryAnswer, MustBeThere) {
+  Silent silent;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                           &port);
+  builder.RegisterCallbackGenericService(&silent);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  Options options = Once();
+  options.transport = Transport::kUnary;
+  Client client("127.0.0.1:" + std::to_string(port), options);
+  const TestBatch batch(2, 5);
+  Response response;
+  const Status status = client.Correct(batch.Weights(), &response);
+  EXPECT_EQ(status.code, StatusCode::kUnimplemented) << status.ToString();
+  EXPECT_NE(status.message.find("without an answer"), std::string::npos)
+      << status.message;
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ StreamServer::StreamServer()
   // The test checks a call's end, not gRPC's log lines about it.
   SilenceLibraries();
   grpc::ServerBuilder builder;
-  builder.RegisterService(&service_);
+  service_.Register(&builder);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   // Not an in-process channel: gRPC 1.51's keeps the memory of every call that
   // its server ends first.

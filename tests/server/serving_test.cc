@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "grpcpp/impl/codegen/sync_stream.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
@@ -72,26 +72,38 @@ TEST(Serving, ListMethodsHasEveryNameOnce) {
 TEST(Serving, ReflectionListsTheService) {
   RunningServer running;
   grpc::ClientContext context;
-  const grpc::internal::RpcMethod method(
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-      grpc::internal::RpcMethod::BIDI_STREAMING);
-  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>
-      stream(grpc::internal::ClientReaderWriterFactory<
-             grpc::ByteBuffer, grpc::ByteBuffer>::Create(running.channel()
-                                                             .get(),
-                                                         method, &context));
+  grpc::CompletionQueue queue;
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool is_done = false;
+    return queue.Next(&tag, &is_done) && is_done;
+  };
+  const auto stream =
+      grpc::GenericStub(running.channel())
+          .PrepareCall(
+              &context,
+              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+              &queue);
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(done());
   // ServerReflectionRequest{list_services: "*"}; the field has number 7.
   const grpc::Slice question(std::string("\x3a\x01*"));
-  ASSERT_TRUE(stream->Write(grpc::ByteBuffer(&question, 1)));
+  stream->Write(grpc::ByteBuffer(&question, 1), nullptr);
+  ASSERT_TRUE(done());
   grpc::ByteBuffer answer;
-  ASSERT_TRUE(stream->Read(&answer));
+  stream->Read(&answer, nullptr);
+  ASSERT_TRUE(done());
   grpc::Slice bytes;
   ASSERT_TRUE(answer.DumpToSingleSlice(&bytes).ok());
   const std::string text(bytes.begin(), bytes.end());
   EXPECT_NE(text.find("counterweight.v1.CorrectionService"), std::string::npos);
   EXPECT_NE(text.find("grpc.health.v1.Health"), std::string::npos);
-  stream->WritesDone();
-  EXPECT_TRUE(stream->Finish().ok());
+  stream->WritesDone(nullptr);
+  ASSERT_TRUE(done());
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  ASSERT_TRUE(done());
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST(Serving, LogsOneLinePerRequest) {

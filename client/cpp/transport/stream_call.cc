@@ -1,23 +1,20 @@
 #include "client/cpp/transport/stream_call.h"
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "client/cpp/transport/answer.h"
+#include "client/cpp/transport/blocking_call.h"
 #include "client/cpp/transport/message.h"
 #include "client/cpp/transport/stream_frame.h"
 #include "counterweight/v1/correction_service.pb.h"
-#include "grpcpp/impl/rpc_method.h"
-#include "grpcpp/support/sync_stream.h"
 #include "proto/wire/chunk.h"
 
 namespace counterweight::client {
 namespace {
 
 using grpc::ByteBuffer;
-using ReaderWriter = grpc::ClientReaderWriter<ByteBuffer, ByteBuffer>;
 
 // For servers that name no chunk size.
 constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
@@ -27,7 +24,7 @@ constexpr size_t kDefaultChunkBytes = size_t{2} << 20;
 class Stream {
  public:
   Stream(const PreparedRequest& request, const Progress& progress,
-         Attempt* attempt, ReaderWriter* stream, Response* response)
+         Attempt* attempt, BlockingStream* stream, Response* response)
       : request_(request),
         progress_(progress),
         attempt_(attempt),
@@ -180,7 +177,7 @@ class Stream {
   const PreparedRequest& request_;
   const Progress& progress_;
   Attempt* const attempt_;
-  ReaderWriter* const stream_;
+  BlockingStream* const stream_;
   Response* const response_;
   // Owns the memory of frame_.
   std::optional<Message> message_;
@@ -196,13 +193,8 @@ Outcome CorrectStream(const Endpoint& endpoint, const PreparedRequest& request,
                       size_t chunk_bytes, const Progress& progress,
                       Attempt* attempt, Response* response) {
   const std::string path = "/" + endpoint.service + "/CorrectStream";
-  const grpc::internal::RpcMethod rpc(
-      path.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING);
-  const std::unique_ptr<ReaderWriter> stream(
-      grpc::internal::ClientReaderWriterFactory<ByteBuffer, ByteBuffer>::Create(
-          endpoint.channel.get(), rpc, attempt->context()));
-  return Stream(request, progress, attempt, stream.get(), response)
-      .Run(chunk_bytes);
+  BlockingStream stream(endpoint.channel, path, attempt->context());
+  return Stream(request, progress, attempt, &stream, response).Run(chunk_bytes);
 }
 
 }  // namespace counterweight::client

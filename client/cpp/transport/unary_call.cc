@@ -4,11 +4,10 @@
 #include <vector>
 
 #include "client/cpp/transport/answer.h"
+#include "client/cpp/transport/blocking_call.h"
 #include "client/cpp/transport/message.h"
 #include "client/cpp/transport/tensor_fields.h"
 #include "counterweight/v1/correction_service.pb.h"
-#include "grpcpp/impl/client_unary_call.h"
-#include "grpcpp/impl/rpc_method.h"
 #include "proto/wire/chunk.h"
 
 namespace counterweight::client {
@@ -24,11 +23,8 @@ Outcome CallUnary(const Endpoint& endpoint, const char* method,
                   const grpc::ByteBuffer& request, Attempt* attempt,
                   grpc::ByteBuffer* answer) {
   const std::string path = "/" + endpoint.service + "/" + method;
-  const grpc::internal::RpcMethod rpc(path.c_str(),
-                                      grpc::internal::RpcMethod::NORMAL_RPC);
-  return attempt->End(
-      grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-          endpoint.channel.get(), rpc, attempt->context(), request, answer));
+  return attempt->End(BlockingUnary(endpoint.channel, path, attempt->context(),
+                                    request, answer));
 }
 
 Outcome CallUnary(const Endpoint& endpoint, const char* method,
