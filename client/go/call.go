@@ -15,6 +15,7 @@ type call struct {
 	bytes        int64
 	outputs      []Output
 	outputsGiven bool
+	shadows      []Method
 	// dropKeepMask: the client requested it to have an output; the caller did not.
 	dropKeepMask bool
 	into         Arrays
@@ -51,6 +52,7 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 	message, wrong := method.message()
 	violations = append(violations, wrong...)
 	call.head.Method = message
+	violations = append(violations, call.readShadows()...)
 	call.head.Layout = batch.layout(&call.layout)
 	call.head.GroupIds = batch.GroupIDs
 	call.head.RowDivisors = batch.RowDivisors
@@ -70,6 +72,24 @@ func (c *Client) newCall(batch *Batch, method Method, options []Option) (*call, 
 		call.bytes += int64(len(call.tensors[i].Data))
 	}
 	return call, nil
+}
+
+// readShadows fills in the methods of WithShadows.
+func (c *call) readShadows() []Violation {
+	var violations []Violation
+	for i, method := range c.shadows {
+		field := fmt.Sprintf("Shadows[%d]", i)
+		if method == nil {
+			violations = append(violations, Violation{field, "is nil"})
+			continue
+		}
+		message, wrong := method.message()
+		for _, each := range wrong {
+			violations = append(violations, Violation{field, each.Field + ": " + each.Description})
+		}
+		c.head.Shadows = append(c.head.Shadows, message)
+	}
+	return violations
 }
 
 // readOutputs fills in the requested outputs.

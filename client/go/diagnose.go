@@ -62,6 +62,9 @@ type Diagnosis struct {
 	// Audit is the drift of the rows of WithAudit; nil without it, and, with a
 	// warning, from older servers.
 	Audit *pb.AuditSummary
+	// Shadows are what the methods of WithShadows would do, in their order; empty without it, and,
+	// with a warning, from older servers.
+	Shadows []*Shadow
 	// Warnings are sentences about arrays that are not examined.
 	Warnings []string
 	// RequestID identifies the call.
@@ -69,8 +72,8 @@ type Diagnosis struct {
 }
 
 // Diagnose examines a batch for faults of its data, such as log-probs that lie one token late, and
-// names each. Of the options it reads Run, Replica, PolicyVersion, RequestID and WithAudit. The batch
-// goes in one message. Errors are those of Correct, with the code codes.Unimplemented from a server without
+// names each. Of the options it reads Run, Replica, PolicyVersion, RequestID, WithAudit and WithShadows. The
+// batch goes in one message. Errors are those of Correct, with the code codes.Unimplemented from a server without
 // the feature "diagnose".
 func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) (*Diagnosis, error) {
 	if batch == nil {
@@ -87,6 +90,7 @@ func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) 
 		GroupIds:     call.head.GetGroupIds(),
 		VersionSpans: call.head.GetVersionSpans(),
 		Audit:        call.head.GetAudit(),
+		Shadows:      call.head.GetShadows(),
 	}
 	for i := range call.tensors {
 		tensor := call.tensors[i].Head()
@@ -105,6 +109,9 @@ func (c *Client) Diagnose(ctx context.Context, batch *Batch, options ...Option) 
 	if request.Audit != nil && made.Audit == nil {
 		made.Warnings = append(made.Warnings, "audit was sent, which this server ignores")
 	}
+	if len(request.Shadows) > 0 && len(made.Shadows) == 0 {
+		made.Warnings = append(made.Warnings, "shadows were sent, which this server ignores")
+	}
 	return made, nil
 }
 
@@ -115,6 +122,7 @@ func diagnosis(answer *pb.DiagnoseResponse) *Diagnosis {
 		ExaminedSequences: answer.GetExaminedSequences(),
 		Attribution:       answer.GetAttribution(),
 		Audit:             answer.GetAudit(),
+		Shadows:           answer.GetShadows(),
 		Warnings:          answer.GetWarnings(),
 		RequestID:         answer.GetRequestId(),
 	}

@@ -46,6 +46,40 @@ func TestDiagnoseNamesAShift(t *testing.T) {
 	}
 }
 
+func TestDiagnoseDescribesShadows(t *testing.T) {
+	client := dial(t, servertest.Start(t).Address)
+	batch := raggedBatch(16, 40)
+	found, err := client.Diagnose(context.Background(), batch,
+		cw.WithShadows(cw.Preset("token_tis"), cw.Preset("none")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Shadows) != 2 || len(found.Warnings) != 0 {
+		t.Fatalf("got %+v", found)
+	}
+	result, err := client.Correct(context.Background(), batch, cw.Preset("token_tis"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tis, none := found.Shadows[0], found.Shadows[1]
+	if tis.GetMethod() != "token_tis" || tis.GetTokens() != found.Tokens ||
+		tis.GetEffectiveSampleSize() != result.Metrics["effective_sample_size"] {
+		t.Errorf("got %+v", tis)
+	}
+	if none.EffectiveSampleSize != nil || !(none.GetCosine() > 0 && none.GetCosine() <= 1) {
+		t.Errorf("got %+v", none)
+	}
+	_, err = client.Diagnose(context.Background(), batch, cw.WithShadows(nil))
+	var wrong *cw.InvalidRequestError
+	if !errors.As(err, &wrong) || wrong.Violations[0].Field != "Shadows[0]" {
+		t.Errorf("got %v", err)
+	}
+	_, err = client.Correct(context.Background(), batch, cw.Preset("none"), cw.WithShadows(cw.Preset("none")))
+	if !errors.As(err, &wrong) || wrong.Violations[0].Field != "shadows" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestDiagnoseReadsWhatIsAbsent(t *testing.T) {
 	fake := &fakeserver.Server{}
 	fake.OnDiagnose = func(request *pb.DiagnoseRequest) (*pb.DiagnoseResponse, error) {

@@ -82,6 +82,15 @@ func WithAudit(audit *Audit) Option {
 	return func(c *call) { c.head.Audit = audit }
 }
 
+// Shadow is what a method would do to a batch.
+type Shadow = pb.Shadow
+
+// WithShadows makes Diagnose describe what these methods would do to the batch, at most 4; Correct
+// refuses it.
+func WithShadows(methods ...Method) Option {
+	return func(c *call) { c.shadows = methods }
+}
+
 // NonFinite decides about a NaN or an infinity where ResponseMask is 1. Without it:
 // NonFiniteReject.
 func NonFinite(policy NonFinitePolicy) Option {

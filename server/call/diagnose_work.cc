@@ -37,8 +37,10 @@ grpc::Status DiagnoseWork::Decode(grpc::ByteBuffer* request,
 }
 
 grpc::Status DiagnoseWork::Compute() {
-  const Violations violations = Diagnose(patient_, &response_);
+  const Violations violations = Diagnose(
+      patient_, [this] { return !call_.StillWanted().ok(); }, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
+  if (grpc::Status status = call_.StillWanted(); !status.ok()) return status;
   call_.record().tokens = response_.tokens();
   return grpc::Status::OK;
 }

@@ -40,7 +40,10 @@ Failure Diagnose(Engine* engine, const cw_request& request, Answer* answer) {
   }
   v1::DiagnoseResponse response;
   // The mask lies in memory, and is checked.
-  static_cast<void>(server::Diagnose(patient.value, &response));
+  static_cast<void>(server::Diagnose(
+      patient.value, [&] { return !cancellation.Check().ok(); }, &response));
+  Failure failure = cancellation.Check();
+  if (!failure.ok()) return failure;
   response.set_request_id(message.request_id().empty() ? MakeRequestId()
                                                        : message.request_id());
   const ForkGuard guard;

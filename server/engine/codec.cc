@@ -31,8 +31,11 @@ void RefuseUnused(const v1::CorrectRequest& request, Violations* violations) {
         {field, "is not used by this server yet; leave it out"});
   };
   refuse(request.trajectory_ids_size() > 0, "trajectory_ids");
-  if (request.has_audit()) {
-    violations->push_back({"audit", "is read by Diagnose alone; leave it out"});
+  for (const auto& [is_sent, field] :
+       {std::pair(request.has_audit(), "audit"),
+        std::pair(request.shadows_size() > 0, "shadows")}) {
+    if (!is_sent) continue;
+    violations->push_back({field, "is read by Diagnose alone; leave it out"});
   }
 }
 

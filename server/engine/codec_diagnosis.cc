@@ -136,12 +136,15 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
                &violations);
   }
   if (!violations.empty()) return {{}, std::move(violations)};
+  Result<ShadowedMethods> shadows = ReadShadows(request, limits, tensors.value);
+  if (!shadows.ok()) return {{}, std::move(shadows.violations)};
   Patient patient{
       .layout = std::move(layout.value),
       .tensors = std::move(tensors.value),
       .versions = std::move(versions.value),
       .group_ids = {request.group_ids().begin(), request.group_ids().end()}};
   if (request.has_audit()) patient.audit = request.audit();
+  patient.shadows = std::move(shadows.value);
   patient.warnings =
       WarnOfUnexamined(request, patient.tensors, patient.versions.came);
   return {std::move(patient), {}};
@@ -150,12 +153,15 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
 int64_t ExaminationBytes(const Patient& patient) {
   const int64_t mask =
       patient.tensors.has_shared_mask ? patient.layout.num_positions : 0;
+  const int64_t shadows =
+      patient.shadows.empty() ? 0 : ShadowBytes(patient.layout.num_positions);
   return ExaminationBytes(patient.layout.num_sequences,
                           kMostExaminedPositions) +
-         mask;
+         mask + shadows;
 }
 
-Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {
+Violations Diagnose(const Patient& patient, const kernels::StopRequest& stop,
+                    v1::DiagnoseResponse* response) {
   const Tensors& tensors = patient.tensors;
   kernels::Batch batch;
   batch.num_sequences = patient.layout.num_sequences;
@@ -182,6 +188,7 @@ Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response) {
   if (versions.came) batch.versions = &versions;
   response->mutable_warnings()->Add(patient.warnings.begin(),
                                     patient.warnings.end());
+  DescribeShadows(patient.shadows, batch.response_mask, stop, response);
   if (patient.audit) {
     *response->mutable_audit() = MeasureAudit(*patient.audit, batch);
     if (patient.audit->rows_size() > 0) {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
+#include "kernels/corrector.h"
 #include "server/engine/codec_layout.h"
+#include "server/engine/codec_shadow.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
 #include "server/engine/result.h"
@@ -23,6 +25,7 @@ struct Patient {
   Versions versions;
   std::vector<int64_t> group_ids;
   std::optional<v1::Audit> audit;
+  ShadowedMethods shadows;
   std::vector<std::string> warnings;
 };
 
@@ -36,8 +39,10 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
 int64_t ExaminationBytes(const Patient& patient);
 
 // Examines the batch, and fills all of *response but request_id. Violations are
-// those of a mask in shared memory.
-Violations Diagnose(const Patient& patient, v1::DiagnoseResponse* response);
+// those of a mask in shared memory. Once `stop` returns true, shadows are
+// missing.
+Violations Diagnose(const Patient& patient, const kernels::StopRequest& stop,
+                    v1::DiagnoseResponse* response);
 
 }  // namespace counterweight::server
 

@@ -51,7 +51,7 @@ v1::DiagnoseResponse AnswerTo(const v1::CorrectRequest& request) {
   v1::DiagnoseResponse response;
   const Result<Patient> patient = DecodePatient(request, {}, {});
   EXPECT_TRUE(patient.ok()) << patient.violations.begin()->description;
-  EXPECT_TRUE(Diagnose(patient.value, &response).empty());
+  EXPECT_TRUE(Diagnose(patient.value, {}, &response).empty());
   return response;
 }
 

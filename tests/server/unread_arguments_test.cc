@@ -182,6 +182,7 @@ std::vector<Argument> RequestArguments() {
          span->set_policy_version(7);
        }}},
       {"audit", {[](auto* request) { request->mutable_audit(); }}},
+      {"shadows", {[](auto* request) { request->add_shadows(); }}},
       {"compute_loss",
        {[](auto* request) { request->set_compute_loss(true); }}},
       {"omit_metrics",

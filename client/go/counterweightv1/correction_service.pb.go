@@ -160,6 +160,8 @@ type CorrectRequest struct {
 	PartialSums bool `protobuf:"varint,17,opt,name=partial_sums,json=partialSums,proto3" json:"partial_sums,omitempty"`
 	// DiagnoseRequest has it; refused by name here.
 	Audit *Audit `protobuf:"bytes,19,opt,name=audit,proto3" json:"audit,omitempty"`
+	// DiagnoseRequest has them; refused by name here.
+	Shadows []*Method `protobuf:"bytes,20,rep,name=shadows,proto3" json:"shadows,omitempty"`
 	// Leave the method's policy loss out: weights, keep mask and drift metrics
 	// are those of the method as it stands, without loss and gradient, and
 	// global_counts are not required. For the first pass over a step, before its
@@ -321,6 +323,13 @@ func (x *CorrectRequest) GetPartialSums() bool {
 func (x *CorrectRequest) GetAudit() *Audit {
 	if x != nil {
 		return x.Audit
+	}
+	return nil
+}
+
+func (x *CorrectRequest) GetShadows() []*Method {
+	if x != nil {
+		return x.Shadows
 	}
 	return nil
 }
@@ -1847,7 +1856,11 @@ type DiagnoseRequest struct {
 	VersionSpans []*VersionSpan `protobuf:"bytes,12,rep,name=version_spans,json=versionSpans,proto3" json:"version_spans,omitempty"`
 	// Measure the drift between engine and trainer by some rows, or all. Absent:
 	// none.
-	Audit         *Audit `protobuf:"bytes,19,opt,name=audit,proto3" json:"audit,omitempty"`
+	Audit *Audit `protobuf:"bytes,19,opt,name=audit,proto3" json:"audit,omitempty"`
+	// Describe what these methods' weights and rules would do to the batch; at
+	// most 4. Each reads the tensors and group_ids that Correct requires for it.
+	// Not beside audit.rows.
+	Shadows       []*Method `protobuf:"bytes,20,rep,name=shadows,proto3" json:"shadows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1931,6 +1944,13 @@ func (x *DiagnoseRequest) GetAudit() *Audit {
 	return nil
 }
 
+func (x *DiagnoseRequest) GetShadows() []*Method {
+	if x != nil {
+		return x.Shadows
+	}
+	return nil
+}
+
 // The findings in one batch.
 type DiagnoseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1953,7 +1973,10 @@ type DiagnoseResponse struct {
 	// Why the examined tokens drift. Absent without any, and from older servers.
 	Attribution *Attribution `protobuf:"bytes,7,opt,name=attribution,proto3" json:"attribution,omitempty"`
 	// The drift of the audited rows. Absent without audit, and from older servers.
-	Audit         *AuditSummary `protobuf:"bytes,8,opt,name=audit,proto3" json:"audit,omitempty"`
+	Audit *AuditSummary `protobuf:"bytes,8,opt,name=audit,proto3" json:"audit,omitempty"`
+	// One for each of the request's shadows, in their order. Empty from older
+	// servers.
+	Shadows       []*Shadow `protobuf:"bytes,9,rep,name=shadows,proto3" json:"shadows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2040,6 +2063,13 @@ func (x *DiagnoseResponse) GetAttribution() *Attribution {
 func (x *DiagnoseResponse) GetAudit() *AuditSummary {
 	if x != nil {
 		return x.Audit
+	}
+	return nil
+}
+
+func (x *DiagnoseResponse) GetShadows() []*Shadow {
+	if x != nil {
+		return x.Shadows
 	}
 	return nil
 }
@@ -2897,7 +2927,7 @@ var File_counterweight_v1_correction_service_proto protoreflect.FileDescriptor
 
 const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\n" +
-	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a%counterweight/v1/group_baseline.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1ecounterweight/v1/receipt.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\x85\a\n" +
+	")counterweight/v1/correction_service.proto\x12\x10counterweight.v1\x1a counterweight/v1/diagnosis.proto\x1a%counterweight/v1/group_baseline.proto\x1a\x1dcounterweight/v1/method.proto\x1a\x1ecounterweight/v1/receipt.proto\x1a\x1bcounterweight/v1/sums.proto\x1a\x1dcounterweight/v1/tensor.proto\"\xb9\a\n" +
 	"\x0eCorrectRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -2918,7 +2948,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\fomit_metrics\x18\x0f \x01(\bR\vomitMetrics\x12!\n" +
 	"\frow_divisors\x18\x10 \x03(\x01R\vrowDivisors\x12!\n" +
 	"\fpartial_sums\x18\x11 \x01(\bR\vpartialSums\x12-\n" +
-	"\x05audit\x18\x13 \x01(\v2\x17.counterweight.v1.AuditR\x05audit\x12\x1b\n" +
+	"\x05audit\x18\x13 \x01(\v2\x17.counterweight.v1.AuditR\x05audit\x122\n" +
+	"\ashadows\x18\x14 \x03(\v2\x18.counterweight.v1.MethodR\ashadows\x12\x1b\n" +
 	"\tomit_loss\x18\x12 \x01(\bR\bomitLossB\a\n" +
 	"\x05_seed\"\xf5\x04\n" +
 	"\x0fCorrectResponse\x12\x1d\n" +
@@ -3040,7 +3071,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x04sums\x18\x01 \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x129\n" +
 	"\x06answer\x18\x02 \x01(\v2!.counterweight.v1.CorrectResponseR\x06answer\x126\n" +
 	"\x06counts\x18\x03 \x01(\v2\x1e.counterweight.v1.GlobalCountsR\x06counts\x12%\n" +
-	"\x0ecounts_refusal\x18\x04 \x01(\tR\rcountsRefusal\"\xd8\x02\n" +
+	"\x0ecounts_refusal\x18\x04 \x01(\tR\rcountsRefusal\"\x8c\x03\n" +
 	"\x0fDiagnoseRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -3050,7 +3081,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\tgroup_ids\x18\n" +
 	" \x03(\x03R\bgroupIds\x12B\n" +
 	"\rversion_spans\x18\f \x03(\v2\x1d.counterweight.v1.VersionSpanR\fversionSpans\x12-\n" +
-	"\x05audit\x18\x13 \x01(\v2\x17.counterweight.v1.AuditR\x05audit\"\xeb\x02\n" +
+	"\x05audit\x18\x13 \x01(\v2\x17.counterweight.v1.AuditR\x05audit\x122\n" +
+	"\ashadows\x18\x14 \x03(\v2\x18.counterweight.v1.MethodR\ashadows\"\x9f\x03\n" +
 	"\x10DiagnoseResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x125\n" +
@@ -3060,7 +3092,8 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x12examined_sequences\x18\x05 \x01(\x03R\x11examinedSequences\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12?\n" +
 	"\vattribution\x18\a \x01(\v2\x1d.counterweight.v1.AttributionR\vattribution\x124\n" +
-	"\x05audit\x18\b \x01(\v2\x1e.counterweight.v1.AuditSummaryR\x05audit\"\xe3\x03\n" +
+	"\x05audit\x18\b \x01(\v2\x1e.counterweight.v1.AuditSummaryR\x05audit\x122\n" +
+	"\ashadows\x18\t \x03(\v2\x18.counterweight.v1.ShadowR\ashadows\"\xe3\x03\n" +
 	"\x11ReportStepRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
@@ -3204,11 +3237,12 @@ var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(*Finding)(nil),                 // 44: counterweight.v1.Finding
 	(*Attribution)(nil),             // 45: counterweight.v1.Attribution
 	(*AuditSummary)(nil),            // 46: counterweight.v1.AuditSummary
-	(*Receipt)(nil),                 // 47: counterweight.v1.Receipt
-	(ReceiptState)(0),               // 48: counterweight.v1.ReceiptState
-	(*MethodInfo)(nil),              // 49: counterweight.v1.MethodInfo
-	(*GroupAdvantagesRequest)(nil),  // 50: counterweight.v1.GroupAdvantagesRequest
-	(*GroupAdvantagesResponse)(nil), // 51: counterweight.v1.GroupAdvantagesResponse
+	(*Shadow)(nil),                  // 47: counterweight.v1.Shadow
+	(*Receipt)(nil),                 // 48: counterweight.v1.Receipt
+	(ReceiptState)(0),               // 49: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),              // 50: counterweight.v1.MethodInfo
+	(*GroupAdvantagesRequest)(nil),  // 51: counterweight.v1.GroupAdvantagesRequest
+	(*GroupAdvantagesResponse)(nil), // 52: counterweight.v1.GroupAdvantagesResponse
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
@@ -3221,78 +3255,81 @@ var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
 	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
 	37, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
 	41, // 9: counterweight.v1.CorrectRequest.audit:type_name -> counterweight.v1.Audit
-	37, // 10: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	34, // 11: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
-	5,  // 12: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
-	6,  // 13: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
-	3,  // 14: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	42, // 15: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
-	4,  // 16: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
-	0,  // 17: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
-	1,  // 18: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
-	12, // 19: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
-	13, // 20: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
-	2,  // 21: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
-	12, // 22: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
-	14, // 23: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
-	6,  // 24: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	7,  // 25: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	43, // 26: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	42, // 27: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
-	38, // 28: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
-	16, // 29: counterweight.v1.PublishRequest.method_of_batch:type_name -> counterweight.v1.MethodOfBatch
-	38, // 30: counterweight.v1.MethodOfBatch.method:type_name -> counterweight.v1.Method
-	42, // 31: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
-	38, // 32: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
-	7,  // 33: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
-	42, // 34: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
-	2,  // 35: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
-	8,  // 36: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
-	7,  // 37: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
-	36, // 38: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
-	37, // 39: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
-	9,  // 40: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	41, // 41: counterweight.v1.DiagnoseRequest.audit:type_name -> counterweight.v1.Audit
-	44, // 42: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
-	45, // 43: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
-	46, // 44: counterweight.v1.DiagnoseResponse.audit:type_name -> counterweight.v1.AuditSummary
-	7,  // 45: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
-	47, // 46: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
-	47, // 47: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
-	35, // 48: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	48, // 49: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
-	7,  // 50: counterweight.v1.DeclareRunRequest.labels:type_name -> counterweight.v1.Labels
-	38, // 51: counterweight.v1.DeclareRunRequest.method:type_name -> counterweight.v1.Method
-	49, // 52: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	32, // 53: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	33, // 54: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	30, // 55: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	31, // 56: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 57: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 58: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	26, // 59: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	28, // 60: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 61: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	18, // 62: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	20, // 63: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
-	22, // 64: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
-	24, // 65: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
-	50, // 66: counterweight.v1.CorrectionService.GroupAdvantages:input_type -> counterweight.v1.GroupAdvantagesRequest
-	2,  // 67: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 68: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	27, // 69: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	29, // 70: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	17, // 71: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	19, // 72: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	21, // 73: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	23, // 74: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
-	25, // 75: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
-	51, // 76: counterweight.v1.CorrectionService.GroupAdvantages:output_type -> counterweight.v1.GroupAdvantagesResponse
-	67, // [67:77] is the sub-list for method output_type
-	57, // [57:67] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	38, // 10: counterweight.v1.CorrectRequest.shadows:type_name -> counterweight.v1.Method
+	37, // 11: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	34, // 12: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	5,  // 13: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
+	6,  // 14: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
+	3,  // 15: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
+	42, // 16: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	4,  // 17: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
+	0,  // 18: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
+	1,  // 19: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
+	12, // 20: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
+	13, // 21: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
+	2,  // 22: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
+	12, // 23: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
+	14, // 24: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
+	6,  // 25: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
+	7,  // 26: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
+	43, // 27: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	42, // 28: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	38, // 29: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	16, // 30: counterweight.v1.PublishRequest.method_of_batch:type_name -> counterweight.v1.MethodOfBatch
+	38, // 31: counterweight.v1.MethodOfBatch.method:type_name -> counterweight.v1.Method
+	42, // 32: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	38, // 33: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	7,  // 34: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
+	42, // 35: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	2,  // 36: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
+	8,  // 37: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
+	7,  // 38: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
+	36, // 39: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
+	37, // 40: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
+	9,  // 41: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	41, // 42: counterweight.v1.DiagnoseRequest.audit:type_name -> counterweight.v1.Audit
+	38, // 43: counterweight.v1.DiagnoseRequest.shadows:type_name -> counterweight.v1.Method
+	44, // 44: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
+	45, // 45: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
+	46, // 46: counterweight.v1.DiagnoseResponse.audit:type_name -> counterweight.v1.AuditSummary
+	47, // 47: counterweight.v1.DiagnoseResponse.shadows:type_name -> counterweight.v1.Shadow
+	7,  // 48: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
+	48, // 49: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
+	48, // 50: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
+	35, // 51: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	49, // 52: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
+	7,  // 53: counterweight.v1.DeclareRunRequest.labels:type_name -> counterweight.v1.Labels
+	38, // 54: counterweight.v1.DeclareRunRequest.method:type_name -> counterweight.v1.Method
+	50, // 55: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	32, // 56: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	33, // 57: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	30, // 58: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	31, // 59: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 60: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	10, // 61: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	26, // 62: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	28, // 63: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	15, // 64: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	18, // 65: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	20, // 66: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	22, // 67: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
+	24, // 68: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
+	51, // 69: counterweight.v1.CorrectionService.GroupAdvantages:input_type -> counterweight.v1.GroupAdvantagesRequest
+	2,  // 70: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	11, // 71: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	27, // 72: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	29, // 73: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	17, // 74: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	19, // 75: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	21, // 76: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	23, // 77: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	25, // 78: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
+	52, // 79: counterweight.v1.CorrectionService.GroupAdvantages:output_type -> counterweight.v1.GroupAdvantagesResponse
+	70, // [70:80] is the sub-list for method output_type
+	60, // [60:70] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }

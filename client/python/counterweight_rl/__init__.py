@@ -79,6 +79,7 @@ from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.receipt import Receipt
 from counterweight_rl.recording.settings import Record
 from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
+from counterweight_rl.shadow import Shadow
 from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
 from counterweight_rl.transport.channel import TlsConfig
@@ -141,6 +142,7 @@ __all__ = [
     "RuleSummary",
     "RunDeclaration",
     "ServerInfo",
+    "Shadow",
     "Staleness",
     "StalenessBucket",
     "StepReport",

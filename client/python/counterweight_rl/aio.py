@@ -386,6 +386,8 @@ class Client(OneProcess):
             audit: Rows that measure the drift between engine and trainer; the Diagnosis then has
                 ``audit``, and a server shows the rows of ``run`` in Prometheus; a client "local:"
                 publishes none. None: none.
+            shadows: Methods, at most 4; the Diagnosis then has what each would do to the batch, in
+                ``shadows``.
             run: Label in a server's log.
             request_id: Identifier of this request, at most 128 bytes of printable ASCII. None: the
                 client makes one.

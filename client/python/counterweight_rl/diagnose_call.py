@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
-from counterweight_rl import audit_rows, diagnosis, messages
+from counterweight_rl import audit_rows, diagnosis, messages, shadow
 from counterweight_rl.arguments import int_list, text
 from counterweight_rl.arrays.batch import read_batch
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.version_spans import read_spans, read_staleness
 from counterweight_rl.audit_rows import Audit
 from counterweight_rl.calls import Call, identified, labels_of
+from counterweight_rl.config import Method
 from counterweight_rl.one_process import refuse_at_exit
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         version_spans: Iterable[Any] | None
         staleness: ArrayT | int | None
         audit: Audit | None
+        shadows: Iterable[Method]
         run: str | None
         request_id: str | None
         timeout: float | None
@@ -53,6 +55,7 @@ def diagnose(
     version_spans: Iterable[Any] | None = None,
     staleness: ArrayT | int | None = None,
     audit: Audit | None = None,
+    shadows: Iterable[Method] = (),
     run: str | None = None,
     request_id: str | None = None,
     timeout: float | None = None,
@@ -90,9 +93,12 @@ def diagnose(
             version_spans = [(i, 0, n, 0) for i, n in enumerate(batch.lengths) if n > 0]
         if audit is not None:
             message["audit"] = audit_rows.to_message(audit)
+        wanted = shadow.to_messages(shadows)
+        if wanted:
+            message["shadows"] = wanted
         if version_spans is not None:
             message["version_spans"] = read_spans(version_spans, batch.num_sequences)
-        read = diagnosis.read if audit is None else diagnosis.read_audited
+        read = diagnosis.reader(audit=audit is not None, shadows=bool(wanted))
         return Call("Diagnose", read, timeout, request_id, message=message, examined=batch)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from counterweight_rl import attribution, audit_rows, messages
+from counterweight_rl import attribution, audit_rows, messages, shadow
 from counterweight_rl.attribution import Attribution
 from counterweight_rl.audit_rows import AuditedDrift
+from counterweight_rl.shadow import Shadow
 
 _WIDTH = 80
 
@@ -66,6 +67,8 @@ class Diagnosis:
         attribution: Why the examined tokens drift. None without any, and from older servers.
         audit: The drift of the audited rows. None without ``audit``, and, with a warning,
             from older servers.
+        shadows: What each of ``shadows`` would do, in their order. Empty, with a warning, from
+            older servers.
     """
 
     findings: Sequence[Finding]
@@ -76,6 +79,7 @@ class Diagnosis:
     request_id: str
     attribution: Attribution | None
     audit: AuditedDrift | None = None
+    shadows: Sequence[Shadow] = ()
 
     @property
     def ok(self) -> bool:
@@ -102,6 +106,8 @@ class Diagnosis:
             lines += self.attribution.lines()
         if self.audit is not None:
             lines += textwrap.wrap(f"engine and trainer: {self.audit}", _WIDTH)
+        if self.shadows:
+            lines += shadow.lines(self.shadows)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -111,23 +117,31 @@ class Diagnosis:
 
 def read(answer: messages.Message) -> Diagnosis:
     """Returns the diagnosis in an answer's message."""
-    made = ("findings", "attribution", "audit")
+    made = ("findings", "attribution", "audit", "shadows")
     named = [each.name for each in fields(Diagnosis) if each.name not in made]
     found: dict[str, Any] = {name: messages.field(Diagnosis, name, answer) for name in named}
     return Diagnosis(
         findings=tuple(map(_finding, answer.get("findings", ()))),
         attribution=attribution.read(answer.get("attribution")),
         audit=None if "audit" not in answer else audit_rows.read(answer["audit"]),
+        shadows=shadow.read(answer.get("shadows", ())),
         **found,
     )
 
 
-def read_audited(answer: messages.Message) -> Diagnosis:
-    """Returns ``read``, with a warning if the server ignored the audit."""
-    found = read(answer)
-    if found.audit is not None:
-        return found
-    return replace(found, warnings=(*found.warnings, "audit was sent, which this server ignores"))
+def reader(*, audit: bool, shadows: bool) -> Callable[[messages.Message], Diagnosis]:
+    """Returns ``read``, with a warning of what was sent and an older server ignored."""
+
+    def read_all(answer: messages.Message) -> Diagnosis:
+        found = read(answer)
+        ignored = []
+        if audit and found.audit is None:
+            ignored.append("audit was sent, which this server ignores")
+        if shadows and not found.shadows:
+            ignored.append("shadows were sent, which this server ignores")
+        return replace(found, warnings=(*found.warnings, *ignored)) if ignored else found
+
+    return read_all
 
 
 def _finding(message: messages.Message) -> Finding:

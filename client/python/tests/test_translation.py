@@ -66,7 +66,7 @@ def test_paths(path: str, field: str) -> None:
 
 def test_every_field_of_the_request_is_an_argument() -> None:
     # Without fields that correct never sends, and fields made of several arguments.
-    internal = {"trajectory_ids", "tensors", "destinations", "compute_loss", "audit"}
+    internal = {"trajectory_ids", "tensors", "destinations", "compute_loss", "audit", "shadows"}
     parts = {
         "labels": service_pb2.Labels,
         "layout": tensor_pb2.Layout,

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from counterweight_rl.cli import batch_file
 from counterweight_rl.cli.problems import invalid
 from counterweight_rl.client import Client
+from counterweight_rl.config import Method
 from counterweight_rl.diagnosis import Diagnosis
 
 _SEVERITIES = ("note", "warning", "error", "never")
 _UNREAD = "ref_log_probs"
 
 
-def examine(client: Client, path: pathlib.Path, policy_version: int | None) -> Diagnosis:
+def examine(
+    client: Client,
+    path: pathlib.Path,
+    policy_version: int | None,
+    shadows: Sequence[Method] = (),
+) -> Diagnosis:
     """Examines the batch of a file.
 
     Raises:
@@ -25,7 +32,7 @@ def examine(client: Client, path: pathlib.Path, policy_version: int | None) -> D
     arrays = batch.arguments(has_version=policy_version is not None, has_groups=True)
     has_unread = arrays.pop(_UNREAD, None) is not None
     try:
-        found = client.diagnose(policy_version=policy_version, **arrays)
+        found = client.diagnose(policy_version=policy_version, shadows=shadows, **arrays)
         if has_unread:
             found = replace(found, warnings=(*found.warnings, f"{_UNREAD} is not examined"))
         return found

@@ -235,6 +235,9 @@ def _demo(connection: Connection, save: pathlib.Path | None) -> None:
     type=int,
     help="Version of the policy being trained; needed for the file's policy_versions.",
 )
+@click.option(
+    "--shadows", help="Methods as for compare --methods, at most 4: what each would do to FILE."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @connected
 def _doctor(
@@ -242,6 +245,7 @@ def _doctor(
     file: pathlib.Path | None,
     fail_on: str,
     policy_version: int | None,
+    shadows: str | None,
     as_json: bool,
 ) -> None:
     """Name what is wrong with the batch of a FILE, or with this installation.
@@ -252,10 +256,13 @@ def _doctor(
     Without FILE: what is installed and works, and why CUDA does not. The exit code is 1 if library
     or server cannot be used, or the server of --target does not answer.
     """
+    methods = [] if shadows is None else list(read_methods(shadows).values())
     if file is not None:
         with connection.open() as client:
-            found = batch_doctor.examine(client, file, policy_version)
+            found = batch_doctor.examine(client, file, policy_version, methods)
         sys.exit(batch_doctor.report(found, file, fail_on, as_json=as_json))
+    if methods:
+        raise InputError("--shadows: needs a FILE")
     target = None if connection.target.startswith("local:") else connection.target
     findings = list(doctor.examine(target, connection.open))
     sys.exit(doctor.report(display.console(), findings, as_json=as_json))

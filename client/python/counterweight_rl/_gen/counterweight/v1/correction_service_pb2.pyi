@@ -20,7 +20,7 @@ SELECTION_SCOPE_UNSPECIFIED: SelectionScope
 SELECTION_SCOPE_CALL: SelectionScope
 
 class CorrectRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics", "row_divisors", "partial_sums", "audit", "omit_loss")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "method", "outputs", "non_finite_policy", "seed", "global_counts", "group_ids", "trajectory_ids", "version_spans", "compute_loss", "destinations", "omit_metrics", "row_divisors", "partial_sums", "audit", "shadows", "omit_loss")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class CorrectRequest(_message.Message):
     ROW_DIVISORS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_SUMS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
     OMIT_LOSS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
@@ -58,8 +59,9 @@ class CorrectRequest(_message.Message):
     row_divisors: _containers.RepeatedScalarFieldContainer[float]
     partial_sums: bool
     audit: _diagnosis_pb2.Audit
+    shadows: _containers.RepeatedCompositeFieldContainer[_method_pb2.Method]
     omit_loss: bool
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ..., partial_sums: bool = ..., audit: _Optional[_Union[_diagnosis_pb2.Audit, _Mapping]] = ..., omit_loss: bool = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ..., partial_sums: bool = ..., audit: _Optional[_Union[_diagnosis_pb2.Audit, _Mapping]] = ..., shadows: _Optional[_Iterable[_Union[_method_pb2.Method, _Mapping]]] = ..., omit_loss: bool = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
     __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness", "sums")
@@ -293,7 +295,7 @@ class MergeSumsResponse(_message.Message):
     def __init__(self, sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., answer: _Optional[_Union[CorrectResponse, _Mapping]] = ..., counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., counts_refusal: _Optional[str] = ...) -> None: ...
 
 class DiagnoseRequest(_message.Message):
-    __slots__ = ("request_id", "labels", "layout", "tensors", "group_ids", "version_spans", "audit")
+    __slots__ = ("request_id", "labels", "layout", "tensors", "group_ids", "version_spans", "audit", "shadows")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +303,7 @@ class DiagnoseRequest(_message.Message):
     GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_SPANS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     labels: Labels
     layout: _tensor_pb2.Layout
@@ -308,10 +311,11 @@ class DiagnoseRequest(_message.Message):
     group_ids: _containers.RepeatedScalarFieldContainer[int]
     version_spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
     audit: _diagnosis_pb2.Audit
-    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., group_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., audit: _Optional[_Union[_diagnosis_pb2.Audit, _Mapping]] = ...) -> None: ...
+    shadows: _containers.RepeatedCompositeFieldContainer[_method_pb2.Method]
+    def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., group_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., audit: _Optional[_Union[_diagnosis_pb2.Audit, _Mapping]] = ..., shadows: _Optional[_Iterable[_Union[_method_pb2.Method, _Mapping]]] = ...) -> None: ...
 
 class DiagnoseResponse(_message.Message):
-    __slots__ = ("request_id", "findings", "tokens", "examined_tokens", "examined_sequences", "warnings", "attribution", "audit")
+    __slots__ = ("request_id", "findings", "tokens", "examined_tokens", "examined_sequences", "warnings", "attribution", "audit", "shadows")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +324,7 @@ class DiagnoseResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     findings: _containers.RepeatedCompositeFieldContainer[_diagnosis_pb2.Finding]
     tokens: int
@@ -328,7 +333,8 @@ class DiagnoseResponse(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     attribution: _diagnosis_pb2.Attribution
     audit: _diagnosis_pb2.AuditSummary
-    def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., attribution: _Optional[_Union[_diagnosis_pb2.Attribution, _Mapping]] = ..., audit: _Optional[_Union[_diagnosis_pb2.AuditSummary, _Mapping]] = ...) -> None: ...
+    shadows: _containers.RepeatedCompositeFieldContainer[_diagnosis_pb2.Shadow]
+    def __init__(self, request_id: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[_diagnosis_pb2.Finding, _Mapping]]] = ..., tokens: _Optional[int] = ..., examined_tokens: _Optional[int] = ..., examined_sequences: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., attribution: _Optional[_Union[_diagnosis_pb2.Attribution, _Mapping]] = ..., audit: _Optional[_Union[_diagnosis_pb2.AuditSummary, _Mapping]] = ..., shadows: _Optional[_Iterable[_Union[_diagnosis_pb2.Shadow, _Mapping]]] = ...) -> None: ...
 
 class ReportStepRequest(_message.Message):
     __slots__ = ("request_id", "labels", "tokens", "issued", "applied", "skipped_batches", "ratio_all_one", "num_reports")

@@ -167,3 +167,23 @@ class AuditSummary(_message.Message):
     sentence: str
     sums: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, rows: _Optional[int] = ..., tokens: _Optional[int] = ..., k3: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., more_rows: _Optional[int] = ..., advice: _Optional[_Union[AuditAdvice, str]] = ..., sentence: _Optional[str] = ..., sums: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Shadow(_message.Message):
+    __slots__ = ("method", "tokens", "kept_token_fraction", "effective_sample_size", "kept_effective_sample_size", "bias", "norm_ratio", "cosine")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_TOKEN_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_SAMPLE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    KEPT_EFFECTIVE_SAMPLE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    NORM_RATIO_FIELD_NUMBER: _ClassVar[int]
+    COSINE_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    tokens: int
+    kept_token_fraction: float
+    effective_sample_size: float
+    kept_effective_sample_size: float
+    bias: float
+    norm_ratio: float
+    cosine: float
+    def __init__(self, method: _Optional[str] = ..., tokens: _Optional[int] = ..., kept_token_fraction: _Optional[float] = ..., effective_sample_size: _Optional[float] = ..., kept_effective_sample_size: _Optional[float] = ..., bias: _Optional[float] = ..., norm_ratio: _Optional[float] = ..., cosine: _Optional[float] = ...) -> None: ...
