@@ -209,6 +209,43 @@ def test_a_forked_child_uses_it(local: cw.Client) -> None:
     np.testing.assert_array_equal(answers.get(), expected)
 
 
+def _all_calls_in_child(client: cw.Client, batch: dict[str, Any], answers: Any) -> None:
+    called = client.correct(method="token_tis", **batch).weights
+    submitted = client.submit(method="token_tis", **batch).result(30).weights
+    client.close()
+    answers.put([called, submitted])
+
+
+def test_a_fork_while_other_threads_are_in_calls() -> None:
+    """No thread of the child frees what these hold."""
+    batch = padded_batch(20, 100)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    held, done = threading.Barrier(2), threading.Event()
+    with cw.Client("local:", max_in_flight=1) as client:
+        expected = client.correct(method="token_tis", **batch).weights
+        background, calls = client._background, client._connection._calls
+
+        def hold() -> None:
+            with background._lock, background._slots, calls._lock:
+                held.wait(60)
+                done.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(60)
+        child = context.Process(target=_all_calls_in_child, args=(client, batch, answers))
+        child.start()
+        done.set()
+        child.join(60)
+        holder.join(60)
+        if child.exitcode is None:
+            child.kill()
+        assert child.exitcode == 0
+        for weights in answers.get():
+            np.testing.assert_array_equal(weights, expected)
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

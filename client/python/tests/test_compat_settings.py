@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -255,3 +257,30 @@ def test_a_check_without_a_server() -> None:
     compat.use(target="localhost:1", retry_seconds=0, on_unavailable="identity")
     with pytest.warns(UserWarning, match="no server answers at localhost:1; .*'identity'"):
         _service.check()
+
+
+FORK = """
+import os, signal, threading
+from counterweight_rl import compat
+from counterweight_rl.compat import _service
+held, done = threading.Barrier(2), threading.Event()
+def hold():
+    with _service._lock:
+        held.wait(60)
+        done.wait(60)
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    compat.use(target="local:")
+    os._exit(0)
+done.set()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
+    # A process of its own: this one has threads of gRPC.
+    assert subprocess.run([sys.executable, "-c", FORK], check=False).returncode == 0

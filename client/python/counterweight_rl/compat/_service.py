@@ -44,6 +44,17 @@ class _Session:
 
 
 _lock = threading.Lock()
+
+
+def _begin_in_child() -> None:
+    """Frees what another thread may have held during the fork."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_in_child)
+
 _chosen: Client | None = None
 _given: Mapping[str, Any] = {}
 _session: _Session | None = None  # created on demand

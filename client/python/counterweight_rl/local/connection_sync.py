@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from counterweight_rl import calls
 from counterweight_rl.errors import CounterweightError, client_closed
+from counterweight_rl.forks import begin_in_children
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.local.plain_calls import Known, copy_arrays
@@ -32,9 +33,14 @@ class LocalCalls:
         """Opens the engine; starts no thread."""
         self.closed = threading.Event()
         self._engine = Engine(target, publisher)
+        self._ended = False
+        self.begin_in_child()
+        begin_in_children(self)
+
+    def begin_in_child(self) -> None:
+        """See ``forks.Begins``."""
         self._lock = threading.Lock()
         self._stops: dict[int, STOP] = {}
-        self._ended = False
 
     def end_calls(self) -> None:
         """Calls fail with code CANCELLED, those under way and later ones. Idempotent."""
@@ -118,7 +124,7 @@ class LocalCalls:
 
     def _end(self, stop: STOP) -> None:
         with self._lock:
-            del self._stops[id(stop)]
+            self._stops.pop(id(stop), None)  # a fork forgets them
             self._end_if_idle()
 
     def _end_if_idle(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.calls import Call
 from counterweight_rl.errors import client_closed
+from counterweight_rl.forks import begin_in_children
 from counterweight_rl.local.connection_sync import LocalConnection
 from counterweight_rl.result import Result
 from counterweight_rl.transport.snapshot import snapshot
@@ -24,8 +25,14 @@ class Background:
 
     def __init__(self, connection: Connection | LocalConnection, max_in_flight: int) -> None:
         self._connection = connection
-        self._slots = threading.BoundedSemaphore(max_in_flight)
-        self._workers = futures.ThreadPoolExecutor(max_in_flight, "counterweight")
+        self._max_in_flight = max_in_flight
+        self.begin_in_child()
+        begin_in_children(self)
+
+    def begin_in_child(self) -> None:
+        """See ``forks.Begins``."""
+        self._slots = threading.BoundedSemaphore(self._max_in_flight)
+        self._workers = futures.ThreadPoolExecutor(self._max_in_flight, "counterweight")
         self._in_flight: set[futures.Future[Any]] = set()
         self._lock = threading.Lock()
 
