@@ -169,6 +169,7 @@ DRIFT = Row(
             "Perplexity ratio",
             "Perplexity under the trainer over that under the engine; 1 = equal.",
             [Query(mean("drift_ppl_ratio_sum_total", SEQUENCES), "{{run}}")],
+            width=6,
         ),
         Panel(
             "chi2 by token",
@@ -176,12 +177,27 @@ DRIFT = Row(
             [Query(mean("drift_ratio_squared_sum_total") + " - 1", "{{run}}")],
             scale=Scale.SYMMETRIC_LOG,
             linear_below=0.01,
+            width=6,
         ),
         Panel(
             "chi2 by sequence",
             "Variance that unbounded weights of sequences would have; it explodes with length.",
             [Query(mean("drift_sequence_ratio_squared_sum_total", SEQUENCES) + " - 1", "{{run}}")],
             scale=Scale.SYMMETRIC_LOG,
+            width=6,
+        ),
+        Panel(
+            "Engine and trainer, by audited rows",
+            "Mean k3 between them, by the rows that a trainer had audited since the drift last changed, and its "
+            "interval from 32 rows on. Of runs without audits there is none.",
+            [
+                Query(
+                    f"max by (run, bound) (counterweight_doctor_audited_k3_nats{SELECTED})",
+                    "{{run}} {{bound}}",
+                )
+            ],
+            scale=Scale.LOG,
+            width=6,
         ),
     ],
 )

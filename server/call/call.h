@@ -58,7 +58,7 @@ class Call {
   // Ends a stage, "decode": adds the time since the end of the last one, or
   // since construction, to `seconds` of record().
   void EndStage(std::string_view stage, double RequestRecord::*seconds);
-  // Observes the time of each stage, and of their sum. Of a success.
+  // Counts a corrected batch: the time of each stage and of all, and its bytes.
   void CountStages();
   // Counts and logs the end.
   void Record(const grpc::Status& status);

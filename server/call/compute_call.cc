@@ -121,7 +121,7 @@ grpc::Status ComputeCall::RunStage() {
       call_.EndStage("encode", &RequestRecord::encode_seconds);
       stage_ = Stage::kDone;
       if (status.ok()) {
-        call_.CountStages();
+        if (work_->Corrects()) call_.CountStages();
         work_->Publish();
       }
       break;

@@ -39,6 +39,8 @@ class Work {
   virtual grpc::Status Encode(grpc::ByteBuffer* response) = 0;
   // Publishes a success. After Encode.
   virtual void Publish() = 0;
+  // True if a success is a corrected batch, whose stages are counted.
+  virtual bool Corrects() const { return false; }
 
  protected:
   Work() = default;

@@ -24,6 +24,7 @@ class CorrectWork final : public Work {
   grpc::Status Compute() override;
   grpc::Status Encode(grpc::ByteBuffer* response) override;
   void Publish() override { correction_.Publish(result_); }
+  bool Corrects() const override { return true; }
 
  private:
   // Reserves what is known only from the decoded request.

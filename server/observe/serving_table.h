@@ -14,16 +14,16 @@ inline constexpr MetricRow kServingTable[] = {
                "itself refuses are not seen.",
                "method, code"),
     HistogramRow("counterweight_request_seconds",
-                 "Time of a successful batch, from its message or header "
+                 "Time of a corrected batch, from its message or header "
                  "received to its answer handed to the transport."),
     HistogramRow("counterweight_request_stage_seconds",
-                 "Time of a successful batch in each stage: decode, queue, "
+                 "Time of a corrected batch in each stage: decode, queue, "
                  "receive (streams only), compute and encode.",
                  "stage"),
     CounterRow("counterweight_request_bytes_total",
-               "Bytes of correction requests, as received."),
+               "Bytes of requests of any method, as received."),
     CounterRow("counterweight_response_bytes_total",
-               "Bytes of successful correction responses, as sent."),
+               "Bytes of the answers with corrected batches, as sent."),
     CounterRow("counterweight_tokens_total",
                "Tokens that count, of successful requests; a retry counts "
                "again."),

@@ -40,6 +40,7 @@ LOSS_WITH_KL = cw.Dialect(
         "policy_loss": {"loss_mode": "vanilla", "use_kl_loss": True, "kl_loss_coef": 0.01},
     },
 )
+AUDITED = ("rollout_log_probs", "old_log_probs", "response_mask")
 # The whole test happens within this window.
 WINDOW = "5m"
 
@@ -73,6 +74,8 @@ def work(server: ServerProcess) -> cw.Result[Any]:
             **batch,
         )
         client.correct(method="token_tis", **padded_batch(seed=1))
+        audited = {name: batch[name] for name in AUDITED}
+        client.diagnose(run="verl", audit=cw.Audit(), **audited)
         batch = padded_batch()
         reference = batch["old_log_probs"] - np.float32(0.25)
         client.correct(method=LOSS_WITH_KL, run="kl", ref_log_probs=reference, **batch)

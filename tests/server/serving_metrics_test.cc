@@ -200,6 +200,26 @@ TEST(ServingMetrics, AScrapeShowsTheTables) {
   }
 }
 
+// Alerts compare these with the requests to correct one.
+TEST(ServingMetrics, OnlyACorrectedBatchHasTimes) {
+  RunningServer running(ServingMetrics(), kernels::MakeCpuCorrector(1));
+  v1::DiagnoseRequest diagnosis;
+  ASSERT_TRUE(diagnosis.ParseFromString(SmallRequest("d").SerializeAsString()));
+  v1::DiagnoseResponse diagnosed;
+  grpc::ClientContext context;
+  ASSERT_TRUE(v1::CorrectionService::NewStub(running.channel())
+                  ->Diagnose(&context, diagnosis, &diagnosed)
+                  .ok());
+  std::string text = running.Scrape();
+  EXPECT_TRUE(Has(text, "counterweight_request_seconds_count 0")) << text;
+  EXPECT_TRUE(Has(
+      text, R"(counterweight_request_stage_seconds_count{stage="compute"} 0)"));
+  EXPECT_TRUE(Has(text, "counterweight_response_bytes_total 0"));
+  ASSERT_TRUE(running.Correct(SmallRequest("a")).ok());
+  text = running.Scrape();
+  EXPECT_TRUE(Has(text, "counterweight_request_seconds_count 1")) << text;
+}
+
 TEST(ServingMetrics, ARetryCountsOnceInDrift) {
   RunningServer running(ServingMetrics());
   for (int i = 0; i < 3; ++i) {
