@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow.parquet as pq
 from counterweight_rl import audit
-from counterweight_rl.audit import engines, folder, part, work
+from counterweight_rl.audit import engines, folder, keys, part, work
 from recorded_logs import Rows, batch, make_rows, write
 
 METHODS = {
@@ -114,6 +115,19 @@ CASES: dict[str, tuple[Callable[[dict[str, Any]], np.ndarray], Callable[[str], A
 
 @pytest.mark.parametrize("key", CASES)
 def test_a_value_has_the_drift_of_a_call_with_its_tokens(whole: audit.Report, key: str) -> None:
+    assert_drift_of_calls(whole, key, ROWS)
+
+
+def test_new_weights_in_the_middle_of_long_rows(tmp_path: pathlib.Path) -> None:
+    """Sums of a long row's pieces, which begin where the engine loaded weights."""
+    rows = make_rows(16, seed=5, longest=20_000)
+    for row in rows[::2]:
+        row["policy_versions"][len(row["policy_versions"]) // 5 :] += 1
+    found = report(write(tmp_path / "log", [rows]), audit.Spec(by=["version"], doctor=False))
+    assert_drift_of_calls(found, "version", rows)
+
+
+def assert_drift_of_calls(whole: audit.Report, key: str, rows: Rows) -> None:
     read, within = CASES[key]
     drift = whole.drift[key]
     assert whole.whole is not None
@@ -122,11 +136,11 @@ def test_a_value_has_the_drift_of_a_call_with_its_tokens(whole: audit.Report, ke
     with cw.Client("local:") as client:
         for found in drift:
             inside = within(found.value)
-            mask = [row["response_mask"] & inside(read(row)) for row in ROWS]
+            mask = [row["response_mask"] & inside(read(row)) for row in rows]
             if not any(m.any() for m in mask):
                 assert found.tokens == 0
                 continue
-            metrics = client.correct(method="none", **batch(ROWS, mask)).metrics
+            metrics = client.correct(method="none", **batch(rows, mask)).metrics
             expected = (metrics["tokens"], metrics["kl"], metrics["k3"], metrics["chi2_token"])
             assert (found.tokens, found.kl, found.k3, found.chi2) == expected
 
@@ -153,6 +167,36 @@ def test_the_digest_does_not_depend_on_files_and_row_groups(
 
 def test_the_digest_depends_on_the_rows(whole: audit.Report, tmp_path: pathlib.Path) -> None:
     assert report(write(tmp_path / "log", [ROWS[1:]])).digest != whole.digest
+
+
+@pytest.mark.parametrize("tokens", [1, 1 << 40])
+def test_properties_may_be_split_together_or_each_by_itself(
+    whole: audit.Report, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    passes: list[int] = []
+    groups = keys._groups
+
+    def counted(columns: Any, of: int) -> Any:
+        found = groups(columns, of)
+        passes.append(len(found))
+        return found
+
+    monkeypatch.setattr(keys, "_CALL_TOKENS", tokens)
+    monkeypatch.setattr(keys, "_groups", counted)
+    assert report(write(tmp_path / "log", [ROWS])).digest == whole.digest
+    assert passes == [1 if tokens == 1 else 4]
+
+
+def test_the_end_of_a_file_is_read_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each of its row groups, which it names all."""
+    read: list[pathlib.Path] = []
+    metadata = pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda path: read.append(path) or metadata(path))
+    place = write(tmp_path / "log", [ROWS], group=2)
+    assert len(parts(place)) == 30
+    assert read == [place / "000.parquet"]
 
 
 def test_processes_give_the_same_bytes(tmp_path: pathlib.Path) -> None:

@@ -101,23 +101,48 @@ def from_message(kind: Any, value: Any) -> Any:
     Absent fields become None where the type has it, and so do messages and choices; else 0 or
     empty. A choice that only a newer server knows becomes the text of its number.
     """
+    return _reader(kind)(value)
+
+
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """The part of ``from_message`` that a kind decides, once."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return None if value is None else from_message(args[0], value)
+        given = _reader(args[0])
+        return lambda value: None if value is None else given(value)
     if origin is not None and issubclass(origin, Mapping):
-        return {key: from_message(args[1], item) for key, item in (value or {}).items()}
+        each = _reader(args[1])
+        return lambda value: {key: each(item) for key, item in (value or {}).items()}
     if origin is not None:
-        return tuple(from_message(args[0], item) for item in value or ())
-    if value is None:
-        return None if _has_fields(kind) or issubclass(kind, Choice) else kind()
+        each = _reader(args[0])
+        return lambda value: tuple(map(each, value or ()))
     if _has_fields(kind):
-        return kind(**{each.name: field(kind, each.name, value) for each in fields(kind)})
+        return _fields_reader(kind)
     if issubclass(kind, Choice):
-        if isinstance(value, int):
-            return str(value)
-        return kind(value.removeprefix(_prefix(kind)).lower())
+        return lambda value: None if value is None else _choice(kind, value)
+    if kind is bytes:
+        return lambda value: base64.b64decode(value or "")
     # 64 bits are text, and so are NaN and the infinities.
-    return base64.b64decode(value) if kind is bytes else kind(value)
+    return lambda value: kind() if value is None else kind(value)
+
+
+def _fields_reader(kind: Any) -> Callable[[Any], Any]:
+    hints = _hints(kind)
+    names = [(each.name, _camel(each.name), _reader(hints[each.name])) for each in fields(kind)]
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return None
+        return kind(**{name: of(value.get(camel)) for name, camel, of in names})
+
+    return read
+
+
+def _choice(kind: type[Choice], value: str | int) -> Any:
+    if isinstance(value, int):
+        return str(value)
+    return kind(value.removeprefix(_prefix(kind)).lower())
 
 
 def field(cls: Any, name: str, message: Message) -> Any:

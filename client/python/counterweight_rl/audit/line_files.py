@@ -33,6 +33,15 @@ def groups(path: pathlib.Path) -> list[int]:
     return [min(CHUNK_BYTES, size - begin) for begin in range(0, size, CHUNK_BYTES)]
 
 
+def count(path: pathlib.Path) -> int:
+    """The number of units.
+
+    Raises:
+        SourceError: It is empty.
+    """
+    return len(groups(path))
+
+
 def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRows:
     """Reads the lines of a unit.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,16 @@ def groups(path: pathlib.Path) -> list[int]:
         sum(group.column(i).total_compressed_size for i in range(group.num_columns))
         for group in of_groups
     ]
+
+
+def count(path: pathlib.Path) -> int:
+    """The number of row groups.
+
+    Raises:
+        SourceError: It is no whole Parquet file.
+    """
+    number: int = _open(path).metadata.num_row_groups
+    return number
 
 
 def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRows:
@@ -90,12 +101,22 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
 
 def _open(path: pathlib.Path) -> Any:
     try:
-        return pq.ParquetFile(path)
+        status = path.stat()
+        return pq.ParquetFile(
+            path, metadata=_footer(path, status.st_ino, status.st_size, status.st_mtime_ns)
+        )
     except (pa.ArrowException, OSError) as error:
         why = " ".join(str(error).split())
         if "magic bytes" in why or "smaller than" in why:
             why = "it is truncated, or no Parquet file"
         raise SourceError(f"cannot be read: {why[:200]}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _footer(path: pathlib.Path, *identity: int) -> Any:
+    """The end of a file, which names all row groups: read once, not for each of them."""
+    del identity  # of another file with that name
+    return pq.read_metadata(path)
 
 
 def _first(names: Sequence[str], there: Sequence[str]) -> str | None:
@@ -110,6 +131,8 @@ def _recent(table: Any, column: str | None, since: float, modified: float) -> An
 
 
 def _whole(column: Any) -> Any:
+    if column.num_chunks == 1:
+        return column.chunk(0)
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], column.type)

@@ -20,6 +20,35 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
+class Versions:
+    """Which versions sampled the tokens of each row that count.
+
+    A run has such tokens, and one version.
+
+    Attributes:
+        low: The least of each row, int64; -1 = unknown, and of rows without tokens.
+        high: The largest.
+        run_row: The row of each run.
+        run_version: Its version.
+        run_begin: Its first position in the unit.
+        run_end: The position behind it.
+    """
+
+    low: Array
+    high: Array
+    run_row: Array
+    run_version: Array
+    run_begin: Array
+    run_end: Array
+
+    @property
+    def is_mixed(self) -> Array:
+        """Whether a row has several."""
+        is_mixed: Array = self.high > self.low
+        return is_mixed
+
+
+@dataclass(frozen=True)
 class UnitRows:
     """Rows, a sequence after the other.
 
@@ -27,7 +56,7 @@ class UnitRows:
         rollout: Log-probs of the policy that sampled, float32.
         old: Log-probs of the trainer's policy, float32.
         mask: 1 = the token counts, uint8.
-        versions: Version that sampled each token, int64; -1 = unknown.
+        versions: Version that sampled each token, int32 or int64; -1 = unknown.
         trained: The trainer's version of each sequence, int64; -1 = unknown.
         lengths: Positions of each sequence, int64.
         labels: A text for each sequence, by "step" and "replica".
@@ -43,21 +72,72 @@ class UnitRows:
     labels: Mapping[str, Array]
     problems: Mapping[str, int]
 
-    @property
+    @cached_property
     def begins(self) -> Array:
         """The first position of each sequence."""
         begins: Array = np.cumsum(self.lengths) - self.lengths
         return begins
 
     @cached_property
-    def stale_versions(self) -> Array:
-        """The versions as int32, counted back from NEWEST; -1 = unknown."""
+    def tokens(self) -> Array:
+        """The tokens of each sequence that count, int64."""
+        tokens = np.zeros(len(self.lengths), np.int64)
+        has = self.lengths > 0
+        if has.any():
+            tokens[has] = np.add.reduceat(self.mask, self.begins[has], dtype=np.int64)
+        return tokens
+
+    @cached_property
+    def firsts(self) -> Array:
+        """The first position of each sequence that counts; behind it without one."""
+        has = self.lengths > 0
+        at_begin = self.mask[self.begins[has]] != 0
+        firsts: Array = self.begins.copy()
+        for row in np.flatnonzero(has)[~at_begin].tolist():
+            begin, length = self.begins[row], self.lengths[row]
+            within = self.mask[begin : begin + length].view(np.bool_)
+            first = int(within.argmax())
+            firsts[row] += first if within[first] else length
+        return firsts
+
+    @cached_property
+    def of_versions(self) -> Versions:
+        """The versions of each row."""
+        low = np.full(len(self.lengths), -1)
+        high = low.copy()
+        begins = self.begins[self.lengths > 0]
+        if not len(begins):
+            return Versions(low, high, *[np.empty(0, np.int64)] * 4)
+        changes = np.flatnonzero(self.versions[1:] != self.versions[:-1]) + 1
+        begin = np.union1d(begins, changes)
+        end = np.append(begin[1:], len(self.mask))
+        has = np.add.reduceat(self.mask, begin, dtype=np.int64) > 0
+        begin, end = begin[has], end[has]
+        row = np.flatnonzero(self.lengths > 0)[np.searchsorted(begins, begin, side="right") - 1]
+        version = self.versions[begin].astype(np.int64)
+        if len(row):
+            first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+            low[row[first]] = np.minimum.reduceat(version, first)
+            high[row[first]] = np.maximum.reduceat(version, first)
+        return Versions(low, high, row, version, begin, end)
+
+    @cached_property
+    def stale_versions(self) -> tuple[Array, int]:
+        """Versions as int32, -1 = unknown, and the trainer's, from which staleness counts back."""
+        trained = int(self.trained[0])
+        if (
+            self.versions.dtype == np.int32
+            and 0 <= trained <= NEWEST
+            and (self.trained == trained).all()
+            and self.versions.min(initial=0) >= -1
+            and self.versions.max(initial=0) <= trained
+        ):
+            return self.versions, trained
         # Rows of an unknown trainer's version get a shift that no version survives.
         shifts = np.where(self.trained < 0, 2 * NEWEST, NEWEST - self.trained)
         stale = self.versions + np.repeat(shifts, self.lengths)
         stale[(self.versions < 0) | (stale < 0) | (stale > NEWEST)] = -1
-        made: Array = stale.astype(np.int32)
-        return made
+        return stale.astype(np.int32), NEWEST
 
 
 def make(
@@ -79,9 +159,6 @@ def make(
     Raises:
         SourceError: A column has other values than it may have.
     """
-    mask = lists["response_mask"]
-    if not ((mask == 0) | (mask == 1)).all():
-        raise SourceError("response_mask must be 0 or 1 everywhere")
     reals = {}
     for name in ("rollout_log_probs", "old_log_probs"):
         if lists[name].dtype.kind != "f":
@@ -92,6 +169,8 @@ def make(
     if versions is None:
         of_rows = numbers("policy_versions")
         versions = np.repeat(np.full(len(lengths), -1) if of_rows is None else of_rows, lengths)
+    if versions.min(initial=0) < -1:
+        versions = np.maximum(versions, -1)
     trained = numbers("policy_version")
     unknown = np.full(len(lengths), "unknown")
     named = {name: unknown if v is None else v for name, v in labels.items()}
@@ -102,10 +181,18 @@ def make(
     return UnitRows(
         rollout=reals["rollout_log_probs"],
         old=reals["old_log_probs"],
-        mask=np.ascontiguousarray(mask, np.uint8),
-        versions=versions.astype(np.int64),
+        mask=_mask(lists["response_mask"]),
+        versions=versions if versions.dtype == np.int32 else versions.astype(np.int64),
         trained=np.full(len(lengths), -1) if trained is None else trained.astype(np.int64),
         lengths=lengths,
         labels=named,
         problems=problems,
     )
+
+
+def _mask(values: Array) -> Array:
+    if values.dtype == np.bool_:
+        return np.ascontiguousarray(values).view(np.uint8)
+    if not ((values == 0) | (values == 1)).all():
+        raise SourceError("response_mask must be 0 or 1 everywhere")
+    return np.ascontiguousarray(values, np.uint8)

@@ -70,7 +70,7 @@ def read(path: pathlib.Path, group: int, spec: Spec) -> UnitRows:
     try:
         module = _module(path)
         modified = path.stat().st_mtime
-        count = len(module.groups(path))
+        count = module.count(path)
         if group >= count:
             raise SourceError("changed while it was read" if count else "has no rows")
         rows: UnitRows = module.read(path, group, spec, modified)

@@ -11,7 +11,7 @@ import numpy as np
 
 from counterweight_rl.audit import keys, sources
 from counterweight_rl.audit.part import Fault, Part, Problem, Total
-from counterweight_rl.audit.rows import NEWEST, SourceError, UnitRows
+from counterweight_rl.audit.rows import SourceError, UnitRows
 from counterweight_rl.audit.spec import LOCAL, Spec
 from counterweight_rl.client import Client
 from counterweight_rl.config import Method, Preset
@@ -80,61 +80,57 @@ def _refused(path: str, group: int, spec: Spec, sentence: str) -> Part:
 def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> None:
     if not len(rows.lengths):
         return
-    arrays: Arrays = {
-        "rollout_log_probs": rows.rollout,
-        "old_log_probs": rows.old,
-        "response_mask": rows.mask,
-        "policy_versions": rows.stale_versions,
-    }
-    whole = keys.Selection(None, rows.lengths)
-    part.add_total(ALL, _sums(arrays, whole, PLAIN, spec), client(spec))
-    del arrays["policy_versions"]
-    of_all: Total | None = None
-    for key in spec.by:
-        if key == "staleness":  # it is among the sums of all
-            continue
-        for value, selection in keys.split(rows, key):
-            if selection.begins is None and selection.mask is None:
-                of_value = of_all = of_all or _sums(arrays, whole, PLAIN, spec)
-            else:
-                of_value = _sums(arrays, selection, PLAIN, spec)
-            part.add_total((key, value), of_value, client(spec))
+    engine = client(spec)
+    whole = keys.Tokens(rows.rollout, rows.old, rows.mask, rows.lengths)
+    versions, trained = rows.stale_versions
+    given = _given(whole)
+    given.update(policy_versions=versions, policy_version=trained)
+    part.add_total(ALL, _sums(engine, PLAIN, given), engine)
+    for values, tokens in keys.split(rows, [key for key in spec.by if key != "staleness"]):
+        found = _sums(engine, PLAIN, _given(tokens))
+        for value in values:
+            part.add_total(value, found, engine)
     for name, method in spec.methods.items():
-        given = dict(arrays)
+        given = _given(whole)
         if _needs_current(name, method, spec):
             given["current_log_probs"] = given.pop("old_log_probs")
-        part.add_total(("method", name), _sums(given, whole, method, spec), client(spec))
+        part.add_total(("method", name), _sums(engine, method, given), engine)
     if spec.doctor:
         _examine(part, path, group, rows, spec)
 
 
-def _sums(arrays: Arrays, selection: keys.Selection, method: Method, spec: Spec) -> Total:
-    chosen: Arrays = {name: selection.take(array) for name, array in arrays.items()}
-    if selection.mask is not None:
-        chosen = {**chosen, "response_mask": selection.mask}
-    extra: Arrays = {"policy_version": NEWEST} if "policy_versions" in chosen else {}
-    result = client(spec).correct(
+def _given(tokens: keys.Tokens) -> Arrays:
+    """The arguments of a call with them."""
+    return {
+        "rollout_log_probs": tokens.rollout,
+        "old_log_probs": tokens.old,
+        "response_mask": tokens.mask,
+        "sequence_lengths": tokens.lengths,
+    }
+
+
+def _sums(engine: Client, method: Method, given: Arrays) -> Total:
+    result = engine.correct(
         method=method,
-        sequence_lengths=selection.lengths,
         outputs=["keep_mask"],
         non_finite="drop",
         partial_sums=True,
         omit_loss=True,
-        **chosen,
-        **extra,
+        **given,
     )
     return Total(result.sums)
 
 
 def _examine(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> None:
+    versions, trained = rows.stale_versions
     try:
         found = client(spec).diagnose(
             response_mask=rows.mask,
             rollout_log_probs=rows.rollout,
             old_log_probs=rows.old,
             sequence_lengths=rows.lengths,
-            policy_versions=rows.stale_versions,
-            policy_version=NEWEST,
+            policy_versions=versions,
+            policy_version=trained,
         )
     except CounterweightError as error:
         part.add_problem(Problem(path, f"is not examined for faults: {error}", 0, 0))
@@ -167,12 +163,15 @@ def _needs_current(name: str, method: Preset, spec: Spec) -> bool:
     if key in _checked:
         return _checked[key]
     ones = np.full(1, -1, np.float32)
-    batch: Arrays = {"rollout_log_probs": ones, "response_mask": np.ones(1, np.uint8)}
-    whole = keys.Selection(None, np.ones(1, np.int64))
+    batch: Arrays = {
+        "rollout_log_probs": ones,
+        "response_mask": np.ones(1, np.uint8),
+        "sequence_lengths": np.ones(1, np.int64),
+    }
     failures = []
     for needs, trained in ((False, "old_log_probs"), (True, "current_log_probs")):
         try:
-            _sums({**batch, trained: ones}, whole, method, spec)
+            _sums(client(spec), method, {**batch, trained: ones})
             _checked[key] = needs
             return needs
         except InvalidRequestError as error:
