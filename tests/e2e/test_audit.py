@@ -91,11 +91,23 @@ def version(row: dict[str, Any]) -> np.ndarray:
     return np.where(row["policy_versions"] < 0, -1, row["policy_versions"])
 
 
+def cause(row: dict[str, Any]) -> str:
+    """All tokens count, or some other token of their version does."""
+    versions = row["policy_versions"]
+    if not len(versions) or versions.min() < 0:
+        return "unknown"
+    return "engine alone" if versions.min() == row["policy_version"] else "engine and staleness"
+
+
 def each(name: str) -> Callable[[dict[str, Any]], np.ndarray]:
     return lambda row: np.full(len(row["response_mask"]), row[name])
 
 
 CASES: dict[str, tuple[Callable[[dict[str, Any]], np.ndarray], Callable[[str], Any]]] = {
+    "cause": (
+        lambda row: np.full(len(row["response_mask"]), cause(row)),
+        lambda value: lambda x: x == value,
+    ),
     "step": (each("step"), lambda value: lambda x: x == int(value)),
     "replica": (each("replica"), lambda value: lambda x: x == value),
     "version": (
@@ -145,6 +157,46 @@ def assert_drift_of_calls(whole: audit.Report, key: str, rows: Rows) -> None:
             assert (found.tokens, found.kl, found.k3, found.chi2) == expected
 
 
+def test_causes_are_those_of_the_doctor(tmp_path: pathlib.Path) -> None:
+    """In parts, against one call with all rows."""
+    rows = [
+        {**row, "old_log_probs": np.nan_to_num(row["old_log_probs"], nan=-1.0)}
+        for i, row in enumerate(make_rows(80, seed=2))
+        if i % 11  # these have no versions
+    ]
+    with cw.Client("local:") as client:
+        given = batch(rows)
+        del given["non_finite"]
+        found = client.diagnose(**given).attribution
+    assert found is not None
+    expected = found.causes
+    assert expected.k3_engine is not None
+    assert expected.k3_engine_staleness is not None
+    for group in (1_000, 9):
+        causes = report(write(tmp_path / "log", [rows], group=group)).causes
+        assert causes is not None
+        assert causes.fresh_tokens == expected.fresh_tokens
+        assert causes.k3 == pytest.approx(expected.k3 / found.tokens, rel=1e-5)
+        assert causes.engine == pytest.approx(expected.k3_engine / found.tokens, rel=1e-5)
+        rest = (expected.k3_engine_staleness - expected.k3_engine) / found.tokens
+        assert causes.staleness == pytest.approx(rest, rel=1e-5)
+
+
+def test_causes_need_versions_and_fresh_tokens(tmp_path: pathlib.Path) -> None:
+    def causes(rows: Rows) -> audit.Causes | None:
+        return report(write(tmp_path / "log", [rows]), audit.Spec(doctor=False)).causes
+
+    assert (
+        causes([{**row, "policy_versions": row["policy_versions"] * 0 - 1} for row in ROWS]) is None
+    )
+    stale = [{**row, "policy_version": 1000} for row in ROWS]
+    found = causes(stale)
+    assert found is not None
+    assert (found.engine, found.staleness, found.fresh_tokens) == (None, None, 0)
+    # Versions of the future are none.
+    assert causes([{**row, "policy_version": 3} for row in ROWS]) is None
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_digest_does_not_depend_on_files_and_row_groups(
     whole: audit.Report, tmp_path: pathlib.Path, seed: int
@@ -184,7 +236,7 @@ def test_properties_may_be_split_together_or_each_by_itself(
     monkeypatch.setattr(keys, "_CALL_TOKENS", tokens)
     monkeypatch.setattr(keys, "_groups", counted)
     assert report(write(tmp_path / "log", [ROWS])).digest == whole.digest
-    assert passes == [1 if tokens == 1 else 4]
+    assert passes == [1 if tokens == 1 else 5]
 
 
 def test_the_end_of_a_file_is_read_once(

@@ -52,6 +52,7 @@ def test_tables_fit_into_80_columns_and_name_every_key(place: pathlib.Path) -> N
     printed = run(place, "--methods", METHODS)
     for title in (
         "versions behind",
+        "cause",
         "step",
         "version that sampled",
         "position in the response",
@@ -63,6 +64,7 @@ def test_tables_fit_into_80_columns_and_name_every_key(place: pathlib.Path) -> N
     assert len(tables) > 30
     assert max(map(len, tables)) <= 80
     assert "keep_lower=0.95" in printed
+    assert re.search(r"^k3 0\.\S+ = engine 0\.\S+, staleness 0\.\S+$", printed, re.M)
     assert re.fullmatch(r"[0-9a-f]{16}", digest(printed))
 
 
@@ -149,7 +151,7 @@ def test_the_page_has_pictures_and_nothing_from_elsewhere(
     printed = run(place, "--methods", METHODS, "--html", page)
     assert printed.endswith(f"wrote {page}\n")
     text = page.read_text()
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 7
     assert digest(run(place, "--methods", METHODS)) in text
     assert not re.search(r"https?://|src=|@import|<script", text)
     for picture in re.findall(r"<svg.*?</svg>", text, re.S):

@@ -96,7 +96,7 @@ def test_two_schemas_in_one_folder(place: pathlib.Path, tmp_path: pathlib.Path) 
     pq.write_table(table(ROWS, ["policy_versions", "replica"]), place / "001.parquet")
     code, printed = run(place)
     assert code == 0
-    assert len(re.findall(r"^unknown +│", printed, re.M)) == 3
+    assert len(re.findall(r"^unknown +│", printed, re.M)) == 4
     kinds = table(ROWS).set_column(1, "old_log_probs", pa.array([["a"]] * len(ROWS)))
     pq.write_table(kinds, place / "002.parquet")
     pq.write_table(

@@ -10,9 +10,20 @@
 bits. It needs the extra [record].
 """
 
-from counterweight_rl.audit.report import Drift, Effect, Report, report
+from counterweight_rl.audit.report import Causes, Drift, Effect, Report, report
 from counterweight_rl.audit.sources import Unit, units
 from counterweight_rl.audit.spec import Spec
 from counterweight_rl.audit.steps import merge, unit
 
-__all__ = ["Drift", "Effect", "Report", "Spec", "Unit", "merge", "report", "unit", "units"]
+__all__ = [
+    "Causes",
+    "Drift",
+    "Effect",
+    "Report",
+    "Spec",
+    "Unit",
+    "merge",
+    "report",
+    "unit",
+    "units",
+]

@@ -18,6 +18,9 @@ _SEGMENT = 4096
 # A call with fewer tokens takes longer for what it does once than for its tokens.
 _CALL_TOKENS = 10_000
 
+CAUSES = ("engine alone", "engine and staleness", "unknown")
+"""The causes of the drift of fresh sequences, of stale ones, and of those without versions."""
+
 Key = tuple[str, str]
 """A property and its value: ("step", "12")."""
 
@@ -81,7 +84,17 @@ def _column(rows: UnitRows, key: str) -> _Column:
         found = rows.of_versions
         column = _of(key, found.high, lambda value: "unknown" if value < 0 else str(value))
         return _Column(key, column.values, np.where(found.is_mixed, -1, column.of_row))
+    if key == "cause":
+        return _of(key, np.array(CAUSES)[_causes(rows)], str)
     return _of(key, rows.labels[key], str)
+
+
+def _causes(rows: UnitRows) -> Array:
+    """Indices of CAUSES: a sequence is fresh if all its tokens are of the trainer's version."""
+    found = rows.of_versions
+    is_unknown = (rows.tokens == 0) | (found.low < 0) | (found.high > rows.trained)
+    causes: Array = np.where(is_unknown, 2, found.low < rows.trained)
+    return causes
 
 
 def _of(key: str, of_row: Array, name: object) -> _Column:

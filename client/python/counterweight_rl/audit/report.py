@@ -38,6 +38,23 @@ class Drift:
 
 
 @dataclass(frozen=True)
+class Causes:
+    """The parts of k3 that are the engine's and staleness's, as in ``attribution.Causes``.
+
+    Attributes:
+        k3: Of tokens with known versions, mean, nats.
+        engine: The engine's part: k3 of fresh sequences. None below 200 fresh tokens.
+        staleness: The rest, which may be below 0 by chance.
+        fresh_tokens: Tokens of sequences that the trainer's version sampled.
+    """
+
+    k3: float
+    engine: float | None
+    staleness: float | None
+    fresh_tokens: int
+
+
+@dataclass(frozen=True)
 class Effect:
     """The effect that a method would have had on all rows.
 
@@ -58,6 +75,7 @@ class Report:
         whole: The drift of all tokens; None: no token was audited.
         metrics: As one call with all rows and method "none" answers them.
         drift: By key.
+        causes: What the drift is due to; None: it is not among the keys, or no version is known.
         effects: Of each method.
         faults: The doctor's findings, worst first.
         problems: What was left out, and why.
@@ -71,6 +89,7 @@ class Report:
     whole: Drift | None
     metrics: Mapping[str, float]
     drift: Mapping[str, Sequence[Drift]]
+    causes: Causes | None
     effects: Sequence[Effect]
     faults: Sequence[Fault]
     problems: Sequence[Problem]
@@ -85,6 +104,7 @@ class Report:
         return not self.problems
 
 
+_FRESH_TOKENS = 200
 _SEVERITIES = ("error", "warning", "note")
 
 
@@ -146,6 +166,7 @@ def of_part(part: Part, spec: Spec) -> Report:
         whole=whole,
         metrics=metrics,
         drift=drift,
+        causes=_causes(drift.get("cause", ())),
         effects=effects,
         faults=sorted(
             part.faults.values(), key=lambda f: (ranks.get(f.severity, 0), f.file, f.name)
@@ -179,3 +200,15 @@ def _drift(value: str, answer: StepTotals) -> Drift:
         metrics["k3"],
         metrics["chi2_token"],
     )
+
+
+def _causes(rows: Sequence[Drift]) -> Causes | None:
+    of = {row.value: row for row in rows}
+    fresh, stale = (of.get(value) for value in keys.CAUSES[:2])
+    known = [row for row in (fresh, stale) if row is not None and row.tokens]
+    if not known:
+        return None
+    k3 = math.fsum(row.k3 * row.tokens for row in known) / sum(row.tokens for row in known)
+    if fresh is None or fresh.tokens < _FRESH_TOKENS:
+        return Causes(k3, None, None, 0 if fresh is None else fresh.tokens)
+    return Causes(k3, fresh.k3, k3 - fresh.k3, fresh.tokens)

@@ -12,7 +12,7 @@ from counterweight_rl.config import Preset
 from counterweight_rl.suggestions import did_you_mean
 from counterweight_rl.transport.channel import TlsConfig
 
-KEYS = ("staleness", "step", "version", "position", "length", "replica")
+KEYS = ("staleness", "cause", "step", "version", "position", "length", "replica")
 """The properties of tokens and sequences that drift is shown by."""
 ROLES: Mapping[str, tuple[str, ...]] = {
     "rollout_log_probs": (

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from counterweight_rl.audit.report import Drift, Effect, Report
+from counterweight_rl.audit.report import Causes, Drift, Effect, Report
 from counterweight_rl.cli import display
 
 TITLES = {
     "staleness": "versions behind",
+    "cause": "cause",
     "step": "step",
     "version": "version that sampled",
     "position": "position in the response",
@@ -83,10 +84,20 @@ def _show_numbers(where: Console, head: str, found: Report, whole: Drift) -> Non
         cells = (["..."] * 6 if row is None else _cells(key, row) for row in shown(rows))
         made = display.table([columns[i] for i in kept], ([c[i] for i in kept] for c in cells))
         display.print_table(where, f"Drift by {TITLES[key]}", made)
+        if key == "cause" and found.causes is not None:
+            where.print(causes(found.causes), soft_wrap=True)
     if found.effects:
         where.print()
         title = "What methods would have done, to all rows"
         display.print_table(where, title, display.table(EFFECT_HEADS, map(effect, found.effects)))
+
+
+def causes(of: Causes) -> str:
+    """The sentence of what the drift is due to."""
+    if of.engine is None or of.staleness is None:
+        return f"k3 by cause: needs 200 tokens that are not stale, and has {of.fresh_tokens:,}"
+    parts = f"engine {display.number(of.engine)}, staleness {display.number(of.staleness)}"
+    return f"k3 {display.number(of.k3)} = {parts}"
 
 
 def _cells(key: str, row: Drift) -> list[str]:

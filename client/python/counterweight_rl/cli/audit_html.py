@@ -34,6 +34,8 @@ def page(place: str, found: Report) -> str:
         parts += [f"<h2>Drift by {title}</h2>", _chart(key, rows)]
         heads = (title, "tokens", "sequences", "KL (k1)", "KL (k3)", "chi2")
         parts.append(_table(heads, (_cells(key, row) for row in rows)))
+        if key == "cause" and found.causes is not None:
+            parts.append(f"<p>{audit.causes(found.causes)}</p>")
     if found.effects:
         parts.append("<h2>What methods would have done, to all rows</h2>")
         plain = [head.replace("\n", " ") for head in audit.EFFECT_HEADS]
