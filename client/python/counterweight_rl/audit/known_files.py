@@ -16,6 +16,10 @@ _KNOWN = (
     ({"sampling_client_step"}, "Tinker's rollout summaries have steps and rewards"),
     ({"trajectory"}, "prime-rl's upload has trajectories as text"),
 )
+ONE_SIDE = (
+    "has responses of an engine, and no trainer's log-probs: nothing to compare; write those as "
+    "rows with response_id, old_log_probs and response_mask, and name this file by --responses"
+)
 _BY_SUFFIX = {
     ".pt": "slime's debug data is a pickle, which is not opened: it could run code; write "
     "rollout_log_probs, log_probs and loss_mask as columns of a Parquet file",
@@ -36,6 +40,12 @@ def refuse_by_suffix(suffix: str) -> None:
         raise SourceError(_BY_SUFFIX[suffix])
 
 
+def joins(found: Mapping[str, str], spec: Spec) -> bool:
+    """Whether the engine's log-probs of a file are those of responses."""
+    lacks_them = "rollout_log_probs" not in found and "response_id" in found
+    return spec.responses is not None and lacks_them
+
+
 def refuse_unless_complete(found: Mapping[str, str], columns: Collection[str], spec: Spec) -> None:
     """Refuses a file that lacks a column.
 
@@ -48,7 +58,7 @@ def refuse_unless_complete(found: Mapping[str, str], columns: Collection[str], s
         SourceError: It lacks one; the sentence names the way out.
     """
     missing = [role for role in REQUIRED if role not in found]
-    if not missing:
+    if not missing or (missing == ["rollout_log_probs"] and joins(found, spec)):
         return
     for role in missing:
         if role in spec.columns:
@@ -62,6 +72,12 @@ def refuse_unless_complete(found: Mapping[str, str], columns: Collection[str], s
                 raise SourceError(f"{what}, and no log-probs: nothing to compare; {_RECORD}")
     if has_rollout and not has_old:
         raise SourceError(f"has no trainer's log-probs: nothing to compare; {_RECORD}")
+    if has_old and not has_rollout and "response_id" in found:
+        raise SourceError(
+            "has no log-probs of the engine; --responses names the files with its responses"
+        )
+    if has_old and not has_rollout and spec.responses is not None:
+        raise SourceError("has no column response_id, which names the response of a row")
     if has_old and not has_rollout:
         raise SourceError(f"has no log-probs of the engine: nothing to compare; {_RECORD}")
     listed = ", ".join(list(columns)[:12])

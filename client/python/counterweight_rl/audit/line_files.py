@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from counterweight_rl.audit.known_files import refuse_unless_complete
+from counterweight_rl.audit.known_files import ONE_SIDE, joins, refuse_unless_complete
+from counterweight_rl.audit.responses import is_response, opened
 from counterweight_rl.audit.rows import Array, SourceError, UnitRows, make
 from counterweight_rl.audit.spec import ROLES, Spec
 
@@ -54,13 +55,15 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
     problems: dict[str, int] = {}
     taken: list[dict[str, Any]] = []
     for row in _lines(path, group, problems) if is_recent else ():
+        if is_response(row):
+            raise SourceError(ONE_SIDE)
         names = {
             role: name
             for role in ROLES
             if (name := next((n for n in spec.names(role) if n in row), None)) is not None
         }
         refuse_unless_complete(names, row, spec)
-        found = _lists(row, names, problems)
+        found = _lists(row, names, problems, spec)
         if found is None:
             continue
         found.update({role: row[names[role]] for role in names if role not in _LISTS})
@@ -112,12 +115,15 @@ def _lines(path: pathlib.Path, group: int, problems: dict[str, int]) -> Iterator
                 _count(problems, "lines that are no JSON object")
 
 
-def _lists(row: Row, names: Mapping[str, str], problems: dict[str, int]) -> dict[str, Any] | None:
+def _lists(
+    row: Row, names: Mapping[str, str], problems: dict[str, int], spec: Spec
+) -> dict[str, Any] | None:
     """The columns of one value per token; None: the row is left out."""
     found: dict[str, Any] = {}
     try:
         for role in _LISTS[:2]:
-            found[role] = np.array(row[names[role]], np.float32)
+            if role in names:
+                found[role] = np.array(row[names[role]], np.float32)
         found["response_mask"] = np.array(row[names["response_mask"]], np.float64)
         versions = row[names["policy_versions"]] if "policy_versions" in names else None
         if versions is not None:
@@ -129,6 +135,9 @@ def _lists(row: Row, names: Mapping[str, str], problems: dict[str, int]) -> dict
     if len({column.shape for column in found.values()}) > 1 or found["response_mask"].ndim != 1:
         _count(problems, "rows whose columns differ in length")
         return None
+    if joins(names, spec):
+        joined = _of_response(row[names["response_id"]], found["response_mask"], problems, spec)
+        return None if joined is None else {**joined, **found}
     if names["rollout_log_probs"] == "generation_logprobs":
         # NeMo-RL's columns begin with the prompt's first token, which has no log-prob, and
         # end with padding.
@@ -136,6 +145,17 @@ def _lists(row: Row, names: Mapping[str, str], problems: dict[str, int]) -> dict
         found = {role: column[1:end] for role, column in found.items()}
         found["response_mask"] = found["response_mask"] * (row.get("sample_loss_mask", 1) != 0)
     return found
+
+
+def _of_response(
+    name: Any, mask: Array, problems: dict[str, int], spec: Spec
+) -> dict[str, Any] | None:
+    """The engine's columns of a row; None: the row is left out."""
+    at = opened(spec.responses or "").at(str(name), mask)
+    if isinstance(at, str):
+        _count(problems, at)
+        return None
+    return {"rollout_log_probs": at[0], "policy_versions": at[1]}
 
 
 def _count(problems: dict[str, int], sentence: str) -> None:

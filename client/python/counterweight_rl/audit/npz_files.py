@@ -77,6 +77,7 @@ def _arrays(path: pathlib.Path, spec: Spec) -> Mapping[str, Array]:
                 for role in ROLES
                 if (name := next((n for n in spec.names(role) if n in there), None)) is not None
             }
+            names.pop("response_id", None)  # such files are not joined with responses
             refuse_unless_complete(names, there, spec)
             if _LENGTHS in there:
                 names[_LENGTHS] = _LENGTHS

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from counterweight_rl.audit.known_files import refuse_unless_complete
+from counterweight_rl.audit.known_files import joins, refuse_unless_complete
+from counterweight_rl.audit.responses import opened
 from counterweight_rl.audit.rows import Array, SourceError, UnitRows, make
 from counterweight_rl.audit.spec import REQUIRED, ROLES, Spec
 from counterweight_rl.recording.table import SCHEMA_VERSION, VERSION_KEY
@@ -59,6 +60,8 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
         role: name for role in ROLES if (name := _first(spec.names(role), schema.names)) is not None
     }
     refuse_unless_complete(names, schema.names, spec)
+    if not joins(names, spec):
+        names.pop("response_id", None)
     try:
         table = file.read_row_group(group, columns=list(names.values()), use_threads=False)
     except (pa.ArrowException, OSError) as error:
@@ -68,11 +71,17 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
     columns = {role: _whole(table.column(name)) for role, name in names.items()}
     lists = [role for role, column in columns.items() if _is_list(column.type)]
     for role in REQUIRED:
-        if role not in lists:
+        if role not in lists and role in names:
             raise SourceError(f"{names[role]} must be a column of lists, not {columns[role].type}")
     problems: dict[str, int] = {}
     good = _even(columns, lists, names, problems)
     if good is not None:
+        columns = {role: column.filter(good) for role, column in columns.items()}
+    of_engine: dict[str, Array] = {}
+    if joins(names, spec):
+        good, of_engine = _of_responses(columns, spec, problems)
+        if "policy_versions" in columns:
+            del of_engine["policy_versions"]
         columns = {role: column.filter(good) for role, column in columns.items()}
     lengths = _lengths(columns["response_mask"])
 
@@ -91,12 +100,40 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
         return np.asarray(filled.to_pylist(), dtype=np.str_)
 
     return make(
-        {role: _values(columns[role], names[role]) for role in lists},
+        {**of_engine, **{role: _values(columns[role], names[role]) for role in lists}},
         lengths,
         numbers,
         {role: texts(role) for role in ("step", "replica")},
         problems,
     )
+
+
+def _of_responses(
+    columns: dict[str, Any], spec: Spec, problems: dict[str, int]
+) -> tuple[Any, dict[str, Array]]:
+    """The rows with a response, and the engine's columns of these."""
+    responses = opened(spec.responses or "")
+    mask = _values(columns["response_mask"], "response_mask")
+    ends = np.cumsum(_lengths(columns["response_mask"]))
+    log_probs: list[Array] = [np.empty(0, np.float32)]
+    versions: list[Array] = [np.empty(0, np.int64)]
+    good = []
+    begin = 0
+    names = columns["response_id"].cast(pa.string()).to_pylist()
+    for name, end in zip(names, ends.tolist(), strict=True):
+        at = responses.at(name, mask[begin:end])
+        begin = end
+        good.append(not isinstance(at, str))
+        if isinstance(at, str):
+            problems[at] = problems.get(at, 0) + 1
+        else:
+            log_probs.append(at[0])
+            versions.append(at[1])
+    joined: dict[str, Array] = {
+        "rollout_log_probs": np.concatenate(log_probs),
+        "policy_versions": np.concatenate(versions),
+    }
+    return pa.array(good, pa.bool_()), joined
 
 
 def _open(path: pathlib.Path) -> Any:

@@ -41,6 +41,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "global_step"),
     "replica": ("replica", "worker", "rank"),
     "recorded_at": ("recorded_at",),
+    "response_id": ("response_id",),
 }
 """The names under which files have each column; the first one that a file has counts."""
 LOCAL = "local:?threads=1&max_tokens=1099511627776"
@@ -59,6 +60,8 @@ class Spec:
         columns: Names of the files' columns by role, where they are not among ROLES.
         since: Rows recorded earlier are left out, seconds since 1970; of files that do not have
             the time of a row, the time of the file counts. None: all rows.
+        responses: File or folder of responses of vLLM or SGLang as JSON, which every process has to
+            read: the engine's log-probs of rows that have a response_id instead. None: none.
         doctor: Whether batches are examined for faults.
         target: The engine, as in ``Client``; every process of an audit has to reach it. Numbers do
             not depend on it.
@@ -71,6 +74,7 @@ class Spec:
     by: Sequence[str] = KEYS
     columns: Mapping[str, str] = field(default_factory=dict)
     since: float | None = None
+    responses: str | None = None
     doctor: bool = True
     target: str = LOCAL
     timeout: float = 60.0

@@ -13,6 +13,8 @@ import click
 from counterweight_rl.audit import engines, folder, sources, work
 from counterweight_rl.audit.part import Part
 from counterweight_rl.audit.report import of_part
+from counterweight_rl.audit.responses import opened
+from counterweight_rl.audit.rows import SourceError
 from counterweight_rl.audit.spec import KEYS, LOCAL, Spec
 from counterweight_rl.cli import audit, audit_html, display
 from counterweight_rl.cli.connection import Connection, connected
@@ -46,11 +48,32 @@ def read_since(text: str | None) -> float | None:
     return (read if read.tzinfo else read.astimezone()).timestamp()
 
 
+def read_responses(place: pathlib.Path | None) -> str | None:
+    """Reads ``--responses``.
+
+    Raises:
+        InputError: There are none.
+    """
+    if place is None:
+        return None
+    try:
+        files = opened(str(place)).files
+    except SourceError as error:
+        raise InputError(f"--responses: {error}") from error
+    if not files:
+        raise InputError(
+            f"--responses: {place} has no .json or .jsonl file with vLLM's choices[].logprobs or "
+            "SGLang's meta_info.output_token_logprobs"
+        )
+    return str(place)
+
+
 def read_spec(
     methods: str | None,
     by: str,
     columns: tuple[str, ...],
     since: str | None,
+    responses: pathlib.Path | None,
     doctor: bool,
     connection: Connection,
 ) -> Spec:
@@ -72,6 +95,7 @@ def read_spec(
             by=keys,
             columns=named,
             since=read_since(since),
+            responses=read_responses(responses),
             doctor=doctor,
             # Units have any size.
             target=LOCAL if connection.target == "local:" else connection.target,
@@ -95,6 +119,11 @@ def read_spec(
 @click.option(
     "--columns", multiple=True, help="ROLE=NAME for a column of another name; repeatable."
 )
+@click.option(
+    "--responses",
+    type=_FILE,
+    help="Responses of vLLM or SGLang as JSON, for files with the trainer's log-probs alone.",
+)
 @click.option("--since", help="Time, or age such as 24h: earlier rows are left out.")
 @click.option(
     "--state", type=_FILE, help="File that keeps the sums, so that the next audit reads new files."
@@ -113,6 +142,7 @@ def command(
     methods: str | None,
     by: str,
     columns: tuple[str, ...],
+    responses: pathlib.Path | None,
     since: str | None,
     state: pathlib.Path | None,
     doctor: bool,
@@ -129,7 +159,7 @@ def command(
 
     Exit codes: 0 all was audited; 1 some was left out, which is named; 2 nothing could be audited.
     """
-    spec = read_spec(methods, by, columns, since, doctor, connection)
+    spec = read_spec(methods, by, columns, since, responses, doctor, connection)
     if on is not None and processes != 1:
         raise InputError(f"--on={on} and --processes exclude each other")
     if state is not None and since is not None:
@@ -155,7 +185,8 @@ def _audit(
 ) -> Part:
     if not place.exists():
         raise InputError(f"{place}: there is no such file or folder")
-    paths = sources.files(place)
+    responses = set() if spec.responses is None else opened(spec.responses).files
+    paths = [path for path in sources.files(place) if path.resolve() not in responses]
     if not paths:
         raise InputError(f"{place}: has no .parquet, .jsonl or .npz file")
     engine = functools.partial(engines.in_processes, processes=processes)
