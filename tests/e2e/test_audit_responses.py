@@ -100,7 +100,7 @@ def test_the_two_sides_are_joined_by_id(
     log: pathlib.Path, tmp_path: pathlib.Path, whole: str, record: Record
 ) -> None:
     engine = respond(tmp_path / "engine.jsonl", record, ROWS)
-    for processes in (1, 2):
+    for processes in (1, 2) if record is chat else (1,):
         code, printed = audited(log, "--responses", engine, "--processes", processes)
         assert (code, digest(printed)) == (0, whole), printed
     # Also where both lie in one folder.
@@ -141,6 +141,27 @@ def test_several_choices_and_lists(tmp_path: pathlib.Path) -> None:
         assert np.array_equal(log_probs, row["rollout_log_probs"])
     ones = np.ones(3)
     assert found.at("q", ones) == found.at(None, ones) == "rows whose response_id no response has"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "3",
+        "[1]",
+        "{",
+        '{"id": "a", "choices": [null]}',
+        '{"id": "a", "choices": [{"logprobs": {"content": [3]}}]}',
+        '{"id": "a", "choices": [{"logprobs": null}]}',
+        '{"choices": [{"logprobs": {"token_logprobs": [-1.0]}}]}',
+        '{"meta_info": {"id": "a", "output_token_logprobs": [-1.0]}}',
+        '{"meta_info": {"id": "a", "output_token_logprobs": [["x"]]}}',
+    ],
+)
+def test_what_is_no_response_is_passed_over(tmp_path: pathlib.Path, line: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f"{line}\n{json.dumps(sglang('b', ROWS[0]))}\n")
+    found = Responses(str(tmp_path))
+    assert found.at("a", np.ones(1)) == "rows whose response_id no response has"
+    assert not isinstance(found.at("b", ROWS[0]["response_mask"]), str)
 
 
 def test_versions_of_sglang(tmp_path: pathlib.Path) -> None:

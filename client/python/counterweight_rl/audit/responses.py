@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -110,7 +111,8 @@ class Responses:
         except ValueError:
             return  # rows that name it are counted
         for each in message if isinstance(message, list) else [message]:
-            if isinstance(each, dict):
+            # Others are no responses; rows that name them are counted too.
+            with contextlib.suppress(AttributeError, IndexError, TypeError):
                 yield from _completions(each)
 
 
@@ -145,26 +147,26 @@ def _completions(message: Message) -> Iterator[tuple[str, Response]]:
         values = info.get("output_token_logprobs_val")
         if values is None:
             values = [each[0] for each in info.get("output_token_logprobs") or ()]
-        yield from _completion(str(info.get("id")), values, info)
+        yield from _completion(info.get("id"), values, info)
     elif isinstance(choices, list):
         for i, choice in enumerate(choices):
             of = choice.get("logprobs") or {}
             values = of.get("token_logprobs")
             if values is None:
                 values = [each.get("logprob") for each in of.get("content") or ()]
-            name = str(message.get("id"))
+            name = message.get("id")
             if len(choices) > 1:
                 name = f"{name}/{choice.get('index', i)}"
             has_versions = any("weight_version" in each for each in choice)
             yield from _completion(name, values, choice if has_versions else message)
 
 
-def _completion(name: str, values: Any, labels: Message) -> Iterator[tuple[str, Response]]:
+def _completion(name: Any, values: Any, labels: Message) -> Iterator[tuple[str, Response]]:
     try:
         log_probs = np.array(values, np.float32)
     except (TypeError, ValueError):
         return
-    if log_probs.ndim != 1 or not len(log_probs):
+    if log_probs.ndim != 1 or not len(log_probs) or not isinstance(name, str):
         return
     versions = np.full(len(log_probs), -1)
     spans = labels.get("weight_versions")
