@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-ray: Any = pytest.importorskip("ray", reason="needs Ray: pip install ray")
+ray: Any = pytest.importorskip("ray", reason="needs Ray Data: pip install 'ray[data]'")
 pytest.importorskip("pyarrow")
+pytest.importorskip("pandas", reason="Ray Data needs it")
 
+from command_line import counterweight  # noqa: E402
 from counterweight_rl import audit  # noqa: E402
 from counterweight_rl.audit import engines, folder, steps  # noqa: E402
 from recorded_logs import make_rows, write  # noqa: E402
@@ -59,6 +61,13 @@ def test_ray_has_the_digest_of_one_process(
 ) -> None:
     start(workers)
     assert digest(place, engines.on_ray) == alone(place)
+
+
+def test_the_command_prints_what_one_process_prints(place: pathlib.Path) -> None:
+    printed = counterweight("audit", place, "--on=ray")
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout == counterweight("audit", place).stdout
+    assert not ray.is_initialized()
 
 
 def killed_once(path: str, group: int, spec: audit.Spec) -> bytes:

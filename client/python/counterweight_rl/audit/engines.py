@@ -42,23 +42,33 @@ def in_processes(units: Sequence[Unit], spec: Spec, processes: int) -> Iterator[
 
 
 def on_ray(units: Sequence[Unit], spec: Spec) -> Iterator[bytes]:
-    """The parts of units in their order, by the tasks of a Ray cluster that sees the files.
+    """The parts of units in their order, by Ray Data on a cluster that sees the files.
 
-    A task is repeated if its worker ends.
+    A block has one unit, which is computed again if its worker ends. Without a cluster it starts
+    one of this machine, and ends it.
 
     Raises:
-        ModuleNotFoundError: There is no Ray.
+        ModuleNotFoundError: There is no Ray, or not what Ray Data needs.
     """
     import ray
+    import ray.data
 
-    if not ray.is_initialized():
+    is_own = not ray.is_initialized()
+    if is_own:
         ray.init(log_to_driver=False, include_dashboard=False)
-    task = ray.remote(steps.unit)
-    waiting: list[Any] = []
-    most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    for each in units:
-        waiting.append(task.remote(each.path, each.group, spec))
-        if len(waiting) > most:
-            yield ray.get(waiting.pop(0))
-    while waiting:
-        yield ray.get(waiting.pop(0))
+
+    def audited(row: dict[str, Any]) -> dict[str, bytes]:
+        return {"part": steps.unit(row["path"], row["group"], spec)}
+
+    context = ray.data.DataContext.get_current()
+    before = context.execution_options.preserve_order, context.enable_progress_bars
+    context.execution_options.preserve_order, context.enable_progress_bars = True, False
+    try:
+        items = [{"path": each.path, "group": each.group} for each in units]
+        data = ray.data.from_items(items, override_num_blocks=len(items))
+        for row in data.map(audited).iter_rows():
+            yield row["part"]
+    finally:
+        context.execution_options.preserve_order, context.enable_progress_bars = before
+        if is_own:
+            ray.shutdown()

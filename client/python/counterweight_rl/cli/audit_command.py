@@ -22,6 +22,7 @@ from counterweight_rl.cli.method import read_methods
 from counterweight_rl.cli.problems import FailureError, InputError
 
 _FILE = click.Path(path_type=pathlib.Path)
+_OF_RAY = ("ray", "pandas", "fsspec")
 _AGE = re.compile(r"(\d+)([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 
@@ -205,9 +206,9 @@ def _audit(
     except ValueError as error:
         raise InputError(f"{error}" if state is None else f"{state}: {error}") from error
     except ModuleNotFoundError as error:
-        if error.name != "ray":
+        if error.name not in _OF_RAY:
             raise
-        raise FailureError("--on=ray needs Ray: pip install ray") from error
+        raise FailureError("--on=ray needs Ray Data: pip install 'ray[data]'") from error
     if before is not None:
         part.add(before, work.client(spec))
     if state is not None:
