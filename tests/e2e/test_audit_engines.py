@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import subprocess
 import sys
@@ -28,6 +29,8 @@ def test_an_example_has_the_digest_of_one_process(
     spec = audit.Spec(methods={"token_tis": cw.Preset("token_tis")})
     parts = [audit.unit(each.path, each.group, spec) for each in audit.units(place)]
     command = [sys.executable, EXAMPLES / f"{name}.py", place]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # Spark's workers are otherwise the python3 of PATH.
+    variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [audit.report(functools.reduce(audit.merge, parts), spec).digest]
