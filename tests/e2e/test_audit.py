@@ -139,6 +139,22 @@ def test_new_weights_in_the_middle_of_long_rows(tmp_path: pathlib.Path) -> None:
     assert_drift_of_calls(found, "version", rows)
 
 
+def test_versions_that_alternate_rows_that_begin_late_and_empty_ones(
+    tmp_path: pathlib.Path,
+) -> None:
+    rows = make_rows(20, seed=6, longest=300)
+    for i, row in enumerate(rows):
+        place = np.arange(len(row["response_mask"]))
+        row["policy_versions"] = (90 + place % (i % 3 + 1)).astype(np.int32)
+        row["response_mask"] = row["response_mask"] & (place >= i) & (i % 4 > 0)
+    spec = audit.Spec(by=["version", "length", "position"], doctor=False)
+    found = report(write(tmp_path / "log", [rows], group=7), spec)
+    assert_drift_of_calls(found, "version", rows)
+    assert_drift_of_calls(found, "length", rows)
+    assert found.whole is not None
+    assert sum(drift.tokens for drift in found.drift["position"]) == found.whole.tokens
+
+
 def assert_drift_of_calls(whole: audit.Report, key: str, rows: Rows) -> None:
     read, within = CASES[key]
     drift = whole.drift[key]
