@@ -128,6 +128,23 @@ def test_rows_of_different_lengths(tmp_path: pathlib.Path) -> None:
     assert digest(printed) == digest(run(good)[1])
 
 
+def test_masks_are_bits_bytes_or_numbers(place: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Also where a row was left out before, so that the rest does not begin with a byte."""
+    rows = [{**ROWS[0], "old_log_probs": np.float32([-1])}, *ROWS]
+    found = set()
+    for kind in (pa.bool_(), pa.uint8(), pa.int64(), pa.float32()):
+        whole = table(rows)
+        mask = whole.column("response_mask").cast(pa.list_(kind))
+        write(tmp_path / str(kind), [ROWS])
+        cast = whole.set_column(2, "response_mask", mask)
+        pq.write_table(cast, tmp_path / str(kind) / "000.parquet")
+        code, printed = run(tmp_path / str(kind))
+        assert code == 1
+        assert "differ in length (1 row)" in printed
+        found.add(digest(printed))
+    assert found == {digest(run(place)[1])}
+
+
 def test_values_that_no_mask_has(place: pathlib.Path) -> None:
     mask = pa.array([[2.0] * len(row["response_mask"]) for row in ROWS])
     pq.write_table(table(ROWS).set_column(2, "response_mask", mask), place / "two.parquet")

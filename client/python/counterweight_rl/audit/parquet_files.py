@@ -212,5 +212,10 @@ def _values(column: Any, name: str) -> Array:
         raise SourceError(f"{name} must have lists of numbers, not of {kind}")
     if values.null_count:
         raise SourceError(f"{name} must have no nulls")
+    if of.is_boolean(kind) and len(values):
+        # pyarrow makes a bool of each bit by itself.
+        end = values.offset + len(values)
+        bits = np.frombuffer(values.buffers()[1], np.uint8)
+        return np.unpackbits(bits, count=end, bitorder="little")[values.offset :].view(np.bool_)
     found: Array = values.to_numpy(zero_copy_only=False)
     return found
