@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -97,8 +98,7 @@ def _causes(rows: UnitRows) -> Array:
     return causes
 
 
-def _of(key: str, of_row: Array, name: object) -> _Column:
-    assert callable(name)
+def _of(key: str, of_row: Array, name: Callable[[Any], str]) -> _Column:
     found, inverse = np.unique(of_row, return_inverse=True)
     return _Column(key, [name(value) for value in found.tolist()], inverse)
 

@@ -104,6 +104,7 @@ class Report:
         return not self.problems
 
 
+# Fewer do not measure the engine's part; kernels/doctor/attribution.h has the same bound.
 _FRESH_TOKENS = 200
 _SEVERITIES = ("error", "warning", "note")
 
