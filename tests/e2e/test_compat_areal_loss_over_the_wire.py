@@ -6,6 +6,7 @@ from typing import Any
 
 import counterweight_rl as cw
 import pytest
+from areal_trainer import check, policies
 from compat_goldens import answers, check_loss, goldens, read
 from goldens import GOLDENS
 
@@ -33,50 +34,6 @@ def is_ppo(golden: dict[str, Any]) -> bool:
     )
 
 
-def policies(params: dict[str, Any], inputs: Any) -> tuple[Any, Any]:
-    """Returns the log-probs of the proximal and the sampling policy, as the trainer chooses."""
-    if not params.get("use_decoupled_loss"):
-        of_both = inputs.old if params.get("recompute_logprob") else inputs.rollout
-        return of_both, of_both
-    if params.get("prox_logp_method") == "reuse_train_logp":
-        return inputs.current.detach(), inputs.rollout
-    return inputs.old, inputs.rollout
-
-
-def reported(inputs: Any, stat: dict[str, Any]) -> dict[str, float]:
-    """Returns the trainer's metrics of the statistics, by the masks that it has for them."""
-    mask = inputs.mask.bool()
-    of_mask = {
-        "importance_weight": stat["importance_weight"],
-        "approx_kl": stat["approx_kl"],
-        "actor_loss": stat["loss"],
-        "clip_ratio": stat["clip_mask"],
-        "dual_clip_ratio": stat["dual_clip_mask"],
-    }
-    metrics = {
-        "clipped_tokens": stat["clip_mask"].sum(),
-        "dual_clipped_tokens": stat["dual_clip_mask"].sum(),
-        "n_total_tokens": stat["n_total_tokens"],
-        "n_valid_tokens_in_loss": stat["n_valid_tokens"],
-        "n_masked_tokens": stat["n_masked_tokens"],
-        "masked_token_ratio": stat["masked_token_ratio"],
-    }
-    groups = [(of_mask, mask)]
-    if "behave_mask" in stat:
-        used = stat["behave_mask"]
-        of_used = {name: stat[name] for name in ("behave_imp_weight", "behave_approx_kl")}
-        groups += [(of_used, used), ({"behave_filtered_ratio": mask & ~used}, mask)]
-        metrics["unclipped_behave_tokens"] = used.sum()
-        metrics["rs_filtered_fraction"] = stat["filtered_fraction"]
-    for group, where in groups:
-        for name, values in group.items():
-            chosen = values.double()[where]
-            if chosen.numel():
-                averages = {"avg": chosen.mean(), "min": chosen.min(), "max": chosen.max()}
-                metrics.update({f"{name}/{kind}": one for kind, one in averages.items()})
-    return {name: float(one) for name, one in metrics.items()}
-
-
 @pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("name", goldens("areal", is_ppo))
 def test_areal_loss(name: str, is_packed: bool) -> None:
@@ -100,24 +57,7 @@ def test_areal_loss(name: str, is_packed: bool) -> None:
         **{"eps_clip": 0.2, **{name: params[name] for name in CLIPS if name in params}},
     )
     check_loss(loss, inputs, expect)
-    stat = {
-        name: one.reshape(rows, width) if isinstance(one, torch.Tensor) else one
-        for name, one in stat.items()
-    }
-    metrics = reported(inputs, stat)
-    compared = expect["metrics"].keys() & metrics.keys()
-    assert {name for name in expect["metrics"] if name.partition("/")[0] in EXPECTED} == compared
-    for metric in compared:
-        expected = float(expect["metrics"][metric])
-        assert metrics[metric] == pytest.approx(expected, rel=2e-5, abs=2e-6), metric
-
-
-EXPECTED = {
-    *("importance_weight", "approx_kl", "actor_loss", "clip_ratio", "dual_clip_ratio"),
-    *("clipped_tokens", "dual_clipped_tokens", "n_total_tokens", "n_valid_tokens_in_loss"),
-    *("n_masked_tokens", "masked_token_ratio", "behave_imp_weight", "behave_approx_kl"),
-    *("behave_filtered_ratio", "unclipped_behave_tokens", "rs_filtered_fraction"),
-}
+    check(expect, stat, inputs)
 
 
 def call(**changes: Any) -> tuple[Any, dict[str, Any]]:

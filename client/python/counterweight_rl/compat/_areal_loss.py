@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -88,8 +89,8 @@ def ppo_actor_loss_fn(
         ratio = torch.where(mask, log_ratio.exp(), zero)
         gain = torch.where(mask, advantages, zero)
         if importance_sampling_level == "sequence":
-            ratio = torch.where(kept, _row_means(log_ratio, kept, lengths).exp(), zero)
-            gain = torch.where(kept, _row_means(gain, kept, lengths), zero)
+            ratio = torch.where(kept, row_means(log_ratio, kept, lengths).exp(), zero)
+            gain = torch.where(kept, row_means(gain, kept, lengths), zero)
         high = eps_clip if eps_clip_higher is None else eps_clip_higher
         stat = _of_tokens(ratio, gain, 1 - eps_clip, 1 + high, c_clip)
         total, valid = mask.numel(), int(mask.sum())
@@ -104,15 +105,29 @@ def ppo_actor_loss_fn(
             "masked_token_ratio": 1.0 - valid / max(total, 1),
         }
         if weights is not None:
-            used = kept & (weights > 0)
-            stat.update(
-                loss=stat["loss"] * weights,
-                behave_approx_kl=torch.where(used, proximal_logprobs - old_logprobs, zero),
-                behave_imp_weight=weights,
-                behave_mask=used,
-                filtered_fraction=result.metrics["rs_filtered_fraction"],
-            )
+            stat["loss"] = stat["loss"] * weights
+            stat.update(of_rejection(result, proximal_logprobs, old_logprobs))
     return loss, stat
+
+
+def of_rejection(
+    result: Any, proximal_logprobs: torch.Tensor, old_logprobs: torch.Tensor
+) -> dict[str, Any]:
+    """Returns the statistics of rejection sampling.
+
+    Args:
+        result: An answer with weights and keep_mask.
+        proximal_logprobs: As in ``ppo_actor_loss_fn``.
+        old_logprobs: The same.
+    """
+    used = result.keep_mask.bool() & (result.weights > 0)
+    ratio = (proximal_logprobs - old_logprobs).detach()
+    return {
+        "behave_approx_kl": torch.where(used, ratio, 0.0),
+        "behave_imp_weight": result.weights,
+        "behave_mask": used,
+        "filtered_fraction": result.metrics.get("rs_filtered_fraction", math.nan),
+    }
 
 
 def block_of(settings: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +176,7 @@ def _of_tokens(
     return {"loss": losses, "clip_mask": free < bounded, "dual_clip_mask": dual}
 
 
-def _row_means(values: torch.Tensor, kept: torch.Tensor, lengths: list[int] | None) -> torch.Tensor:
+def row_means(values: torch.Tensor, kept: torch.Tensor, lengths: list[int] | None) -> torch.Tensor:
     """Returns each row's mean over kept tokens at all of its positions, 0 without any."""
     chosen = torch.where(kept, values, 0.0)
     if lengths is None:

@@ -1,4 +1,4 @@
-"""AReaL's PPO loss and rejection sampling: ``areal.utils.functional``.
+"""AReaL's losses and rejection sampling: ``areal.utils.functional``.
 
     from counterweight_rl.compat.areal import apply_rejection_sampling, ppo_actor_loss_fn
 
@@ -20,9 +20,17 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
+from counterweight_rl.compat._areal_cispo import cispo_loss_fn
 from counterweight_rl.compat._areal_loss import OWN_WARNING, block_of, lengths_of, ppo_actor_loss_fn
+from counterweight_rl.compat._areal_sapo import sapo_loss_fn
 
-__all__ = ["RejectionSamplingResult", "apply_rejection_sampling", "ppo_actor_loss_fn"]
+__all__ = [
+    "RejectionSamplingResult",
+    "apply_rejection_sampling",
+    "cispo_loss_fn",
+    "ppo_actor_loss_fn",
+    "sapo_loss_fn",
+]
 
 
 @dataclass
