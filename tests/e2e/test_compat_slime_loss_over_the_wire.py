@@ -1,4 +1,4 @@
-"""slime's loss of tokens, reduced as its trainer does, against slime's answers."""
+"""slime's and miles' losses of tokens, reduced as their trainers do, against their answers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,39 @@ from goldens import GOLDENS
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight_rl.compat import slime  # noqa: E402
+from counterweight_rl.compat import miles, slime  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("compat_client")
 
 
-def is_clipped(golden: dict[str, Any]) -> bool:
-    """Whether the loss is that of this function, without a penalty, correction or masking."""
+def is_of_tokens(golden: dict[str, Any]) -> bool:
+    """Whether the loss is that of these functions, without a penalty, correction or masking."""
     params = golden["params"]
-    others = ("use_tis", "use_opsm", "use_kl_loss", "get_mismatch_metrics", "use_rollout_logprobs")
+    others = (
+        *("use_tis", "use_opsm", "use_kl_loss", "get_mismatch_metrics", "use_rollout_logprobs"),
+        "skip_actor_forward_only",
+    )
     return (
         "loss" in golden["expect"]
         and not any(params.get(name) for name in others)
-        and params.get("advantage_estimator", "grpo") != "cispo"
         and "old_log_probs" in golden["inputs"]
     )
 
 
-@pytest.mark.parametrize("name", goldens("slime", is_clipped))
-def test_slime_policy_loss(name: str) -> None:
+NAMES = [*goldens("slime", is_of_tokens), *goldens("miles", is_of_tokens)]
+
+
+def test_there_are_goldens_of_each_function() -> None:
+    kinds = [
+        (GOLDENS[name]["dialect"], GOLDENS[name]["params"].get("advantage_estimator") == "cispo")
+        for name in NAMES
+    ]
+    assert {("slime", True), ("slime", False), ("miles", False)} == set(kinds)
+    assert kinds.count(("miles", False)) > 15
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policy_losses_of_tokens(name: str) -> None:
     golden = GOLDENS[name]
     params, inputs = golden["params"], read(golden)
     kept = inputs.mask.bool()
@@ -39,13 +53,13 @@ def test_slime_policy_loss(name: str) -> None:
     if params.get("advantage_estimator") == "gspo":
         kl = (kl.sum(1) / tokens).unsqueeze(1).expand_as(kl)
     eps_clip, high = params.get("eps_clip", 0.2), params.get("eps_clip_high")
-    losses, clipped = slime.compute_policy_loss(
-        kl[kept],
-        inputs.advantages[kept],
-        eps_clip,
-        eps_clip if high is None else high,
-        params.get("eps_clip_c"),
-    )
+    bounds = (eps_clip, eps_clip if high is None else high)
+    gains = inputs.advantages[kept]
+    if params.get("advantage_estimator") == "cispo":
+        losses, clipped = slime.compute_cispo_loss(kl[kept], inputs.current[kept], gains, *bounds)
+    else:
+        of: Any = slime if golden["dialect"] == "slime" else miles
+        losses, clipped = of.compute_policy_loss(kl[kept], gains, *bounds, params.get("eps_clip_c"))
     divisors = torch.tensor(params.get("rollout_mask_sums", tokens.tolist())).clamp(min=1)
     rollouts = params.get("step_global_batch_size", len(kept))
     if params.get("calculate_per_token_loss"):
@@ -108,6 +122,29 @@ def test_a_ratio_that_overflows_is_clipped() -> None:
     torch.testing.assert_close(losses.detach(), torch.tensor([-1.3, 3.0, 0.8]))
     assert clipped.tolist() == [1, 0, 1]
     assert not kl.grad.any()
+
+
+def test_miles_bounds_the_log_ratio() -> None:
+    """Without a dual clip a token to avoid has the loss of the largest ratio, and no gradient."""
+    kl = torch.tensor([-25.0, -19.0, -torch.inf], requires_grad=True)
+    losses, clipped = miles.compute_policy_loss(kl, -torch.ones(3), 0.2, 0.3)
+    losses.sum().backward()
+    largest, inside = math.exp(20), math.exp(19)
+    torch.testing.assert_close(losses.detach(), torch.tensor([largest, inside, largest]))
+    torch.testing.assert_close(kl.grad, torch.tensor([0.0, -inside, 0.0]))
+    assert not clipped.any()
+    with pytest.raises(cw.InvalidRequestError):
+        miles.compute_policy_loss(torch.full((1,), torch.nan), torch.ones(1), 0.2, 0.3)
+
+
+def test_cispo_settings_and_no_tokens() -> None:
+    kl = torch.zeros(2)
+    with pytest.raises(cw.InvalidRequestError, match="eps_clip"):
+        slime.compute_cispo_loss(kl, kl, kl, -0.2, 0.2)
+    none = torch.zeros(0, requires_grad=True)
+    losses, clipped = slime.compute_cispo_loss(none.detach(), none, none.detach(), 0.2, 0.2)
+    losses.sum().backward()
+    assert losses.shape == clipped.shape == none.grad.shape == (0,)
 
 
 def test_no_tokens_have_no_loss() -> None:

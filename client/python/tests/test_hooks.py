@@ -26,7 +26,7 @@ from counterweight_rl.compat import _service
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
-from counterweight_rl.compat import slime as compat_slime  # noqa: E402
+from counterweight_rl.compat import _megatron_blocks  # noqa: E402
 from counterweight_rl.hooks import _drift, slime  # noqa: E402
 
 VERL_HELPER = "verl.trainer.ppo.rollout_corr_helper"
@@ -207,7 +207,7 @@ def test_drift_of_halves_is_computed_in_float32() -> None:
             {"tis_mode": "mask", "rs_veto_threshold": 1e-4, "use_tis": False},
             {
                 "use_tis": False,
-                **dict.fromkeys(compat_slime._MIS_NAMES),
+                **dict.fromkeys(_megatron_blocks._MIS_NAMES),
                 **{"tis_mode": "mask", "rs_veto_threshold": 1e-4},
                 "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis"
                 ".compute_mis_weights_with_cp",

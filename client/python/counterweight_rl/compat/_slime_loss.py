@@ -1,4 +1,4 @@
-"""slime's clipped policy loss of each token: ``slime.utils.ppo_utils.compute_policy_loss``."""
+"""slime's policy losses of each token: ``slime.utils.ppo_utils``."""
 
 from __future__ import annotations
 
@@ -37,29 +37,12 @@ def compute_policy_loss(
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.
     """
-    kl, size = ppo_kl.detach(), ppo_kl.numel()
+    kl = ppo_kl.detach()
     dtype = torch.promote_types(ppo_kl.dtype, advantages.dtype)
-    if size == 0:
+    if kl.numel() == 0:
         return (-ppo_kl * advantages).to(dtype), torch.zeros_like(kl, dtype=torch.float32)
-    result = _service.correct(
-        "slime",
-        {
-            **{"eps_clip": eps_clip, "eps_clip_high": eps_clip_high, "eps_clip_c": eps_clip_c},
-            # The sum over all tokens.
-            **{"rollout_mask_sums": [1.0], "step_global_batch_size": 1},
-        },
-        release="",  # it runs from git
-        # Log-probs with this difference, both at most 0.
-        current_log_probs=(-kl).clamp(max=0),
-        old_log_probs=kl.clamp(max=0),
-        advantages=advantages.detach(),
-        response_mask=torch.ones_like(kl, dtype=torch.bool),
-        sequence_lengths=[size],
-        outputs=("loss", "gradient"),
-        metrics=False,
-        own_warning="Metrics of slime",
-    )
-    slope = result.gradient
+    settings = {"eps_clip": eps_clip, "eps_clip_high": eps_clip_high, "eps_clip_c": eps_clip_c}
+    slope = _slopes(kl, advantages, settings)
     is_above = kl < 0
     is_flat = (slope == 0) & kl.isfinite() & (kl != 0)
     gains = is_flat & (advantages > 0) & is_above
@@ -70,6 +53,69 @@ def compute_policy_loss(
     clipped = gains | (avoids & ~is_above)
     made: torch.Tensor = _Losses.apply(ppo_kl, losses, -slope)
     return made.to(dtype), clipped.float()
+
+
+def compute_cispo_loss(
+    ppo_kl: torch.Tensor,
+    log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    eps_clip: float,
+    eps_clip_high: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes CISPO's losses of tokens: the clipped ratio, a constant, times the log-prob.
+
+    The service computes the losses' derivatives, in one call; a loss is its derivative times the
+    log-prob.
+
+    Args:
+        ppo_kl: [N] nats, old - current log-probs; it gets no gradient.
+        log_probs: [N] nats, of the policy being trained; they get the gradient.
+        advantages: [N].
+        eps_clip: 1 - eps_clip bounds the ratio from below.
+        eps_clip_high: 1 + eps_clip_high bounds the ratio from above.
+
+    Returns:
+        The losses, [N]; 1 for each token whose ratio is outside of the bounds, else 0, float32.
+
+    Raises:
+        InvalidRequestError: See ``counterweight_rl.compat``.
+    """
+    kl = ppo_kl.detach()
+    if kl.numel() == 0:
+        return -log_probs * advantages, torch.zeros_like(kl, dtype=torch.float32)
+    settings = {"eps_clip": eps_clip, "eps_clip_high": eps_clip_high}
+    slope = _slopes(kl, advantages, {**settings, "advantage_estimator": "cispo"})
+    ratio = (-kl).exp()
+    clipped = ratio.clamp(1 - eps_clip, 1 + eps_clip_high) != ratio
+    dtype = torch.promote_types(torch.promote_types(kl.dtype, advantages.dtype), log_probs.dtype)
+    return (slope * log_probs).to(dtype), clipped.float()
+
+
+def _slopes(kl: torch.Tensor, advantages: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
+    """Returns the derivative of each token's loss by its log-prob, [N].
+
+    Args:
+        kl: [N] nats, old - current log-probs, without gradient.
+        advantages: [N].
+        settings: The clip, as the dialect's fields.
+    """
+    result = _service.correct(
+        "slime",
+        # The sum over all tokens.
+        {**settings, "rollout_mask_sums": [1.0], "step_global_batch_size": 1},
+        release="",  # it runs from git
+        # Log-probs with this difference, both at most 0.
+        current_log_probs=(-kl).clamp(max=0),
+        old_log_probs=kl.clamp(max=0),
+        advantages=advantages.detach(),
+        response_mask=torch.ones_like(kl, dtype=torch.bool),
+        sequence_lengths=[kl.numel()],
+        outputs=("loss", "gradient"),
+        metrics=False,
+        own_warning="Metrics of slime",
+    )
+    assert result.gradient is not None  # requested
+    return result.gradient
 
 
 class _Losses(torch.autograd.Function):

@@ -2,7 +2,12 @@
 
     --use-tis --custom-tis-function-path counterweight_rl.compat.slime.icepop_function
 
-and the loss of tokens in ``slime.utils.ppo_utils``, ``compute_policy_loss``.
+and the whole loss,
+
+    --loss-type custom_loss
+    --custom-loss-function-path counterweight_rl.compat.slime.policy_loss_function
+
+and the losses of tokens in ``slime.utils.ppo_utils``.
 
 Numbers are those of the dialect ``slime`` (THUDM/slime @624b824a); ``compat.miles`` has the same
 functions, whose numbers are the same there. Differences:
@@ -10,36 +15,33 @@ functions, whose numbers are the same there. Differences:
 * Samples must be whole on each rank: no context parallelism.
 * Of the metrics of MIS only ``kl``, ``k3_kl`` and ``is_ratio_mean_final`` are there.
 * A metric's value at a masked token is that of a ratio of 1; the trainer does not read it.
+* ``policy_loss_function`` refuses what the dialect refuses: OPSM beside a correction, a custom
+  reducer, functions other than IcePop's and MIS's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from counterweight_rl.compat import _service
-from counterweight_rl.compat._slime_loss import compute_policy_loss
-from counterweight_rl.dialect_fields import FIELDS
+from counterweight_rl.compat import _megatron_loss, _peers, _service
+from counterweight_rl.compat._megatron_blocks import SLIME, mis_block, tis_block
+from counterweight_rl.compat._megatron_metrics import of_mis, of_tis
+from counterweight_rl.compat._slime_loss import compute_cispo_loss, compute_policy_loss
 
 __all__ = [
+    "compute_cispo_loss",
     "compute_mis_weights",
     "compute_mis_weights_with_cp",
     "compute_policy_loss",
     "icepop_function",
+    "policy_loss_function",
     "vanilla_tis_function",
 ]
 
-_ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
-_MIS = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
-_TIS_NAMES = ("tis_clip", "tis_clip_low")
-# Arguments that only the YAML of slime's and miles' MIS example sets.
-_MIS_NAMES = tuple(
-    name
-    for name in FIELDS["slime"]
-    if name.startswith(("tis_", "rs_", "use_rs")) and name not in _TIS_NAMES
-)
+_LOSS = "slime.backends.megatron_utils.loss"
 
 _Answer = tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]
 
@@ -83,7 +85,7 @@ def icepop_function(
     **kwargs: Any,
 ) -> _Answer:
     """``vanilla_tis_function`` with weights of 0 outside of the bounds."""
-    return _bounded(args, _ICEPOP, pg_loss, train_log_probs, rollout_log_probs, loss_masks)
+    return _bounded(args, SLIME.icepop, pg_loss, train_log_probs, rollout_log_probs, loss_masks)
 
 
 def compute_mis_weights(
@@ -125,13 +127,12 @@ def _mis(
     mask = torch.cat(list(loss_masks)).to(old.device)
     lengths = [one.numel() for one in loss_masks]
     ratio = torch.where(mask.bool(), (old - rollout).detach(), 0.0)
-    metrics = {"kl": -ratio, "k3_kl": ratio.expm1() - ratio}
     weights, masks, result = None, loss_masks, None
     if args.use_tis:
         result = _ask(mis_block(args), old, rollout, mask, lengths)
-        metrics["is_ratio_mean_final"] = result.weights
         weights = list(result.weights.split(lengths))
         masks = list(result.keep_mask.float().split(lengths))
+    metrics = of_mis(ratio, None if result is None else result.weights)
     rows = {name: list(one.split(lengths)) for name, one in metrics.items()}
     return weights, masks, rows, result
 
@@ -177,25 +178,43 @@ def compute_mis_weights_with_cp(
     return pg_loss, masks, {f"mis_{name}": torch.cat(rows) for name, rows in metrics.items()}
 
 
-def has_mis(args: Any) -> bool:
-    """Returns whether the arguments are those of the MIS example."""
-    return any(getattr(args, name, None) is not None for name in _MIS_NAMES)
+def policy_loss_function(
+    args: Any,
+    batch: Any,
+    logits: torch.Tensor,
+    sum_of_sample_mean: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Computes a micro-batch's whole policy loss: correction, OPSM, KL penalty and entropy.
 
+    Log-probs and entropy are slime's own, of the logits.
 
-def mis_block(args: Any) -> dict[str, Any]:
-    """Returns the arguments of MIS as the dialect's block."""
-    return {
-        **{name: getattr(args, name, None) for name in _MIS_NAMES},
-        "custom_tis_function_path": _MIS,
-        "use_tis": getattr(args, "use_tis", True),
-    }
+    Args:
+        args: The trainer's arguments.
+        batch: advantages, log_probs, rollout_log_probs, ref_log_probs and loss_masks, lists of
+            [T_i]; unconcat_tokens, total_lengths, response_lengths and rollout_mask_sums. Without
+            log_probs the current ones, detached, are the old ones.
+        logits: [1, T, V]; get the gradient.
+        sum_of_sample_mean: The trainer's reduction, by loss_masks.
 
+    Returns:
+        The loss; slime's metrics, of MIS those of ``compute_mis_weights``.
 
-def tis_block(args: Any, function: str | None = None) -> dict[str, Any]:
-    """Returns the arguments of the built-in correction, or IcePop, as the dialect's block."""
-    given = {name: getattr(args, name, None) for name in _TIS_NAMES}
-    block = {"use_tis": True, **{name: n for name, n in given.items() if n is not None}}
-    return block if function is None else {**block, "custom_tis_function_path": function}
+    Raises:
+        ValueError: The samples are not whole, or the batch lacks log-probs.
+        InvalidRequestError: An argument that the dialect refuses, by its name; and see
+            ``counterweight_rl.compat``.
+    """
+    home = _peers.load(_LOSS)
+    _, found = home.get_log_probs_and_entropy(
+        logits,
+        args=args,
+        unconcat_tokens=batch["unconcat_tokens"],
+        total_lengths=batch["total_lengths"],
+        response_lengths=batch["response_lengths"],
+        with_entropy=True,
+        **home.get_rollout_top_p_logprob_kwargs(args, batch),
+    )
+    return _megatron_loss.policy_loss(SLIME, args, batch, found, logits, sum_of_sample_mean)
 
 
 def _bounded(
@@ -213,14 +232,8 @@ def _bounded(
     lengths = [one.numel() for one in loss_masks]
     result = _ask(block, old, rollout, mask, lengths)
     _service.weighed(result, mask, result.weights, mask, lengths)
-    ratio = torch.where(mask.bool(), (old - rollout).detach(), 0.0).exp()
-    outside = (ratio < block.get("tis_clip_low", 0.0)) | (ratio > block["tis_clip"])
-    metrics = {
-        "tis": ratio,
-        "tis_clipfrac": (outside & mask.bool()).to(ratio.dtype),
-        "tis_abs": (ratio - 1).abs(),
-    }
-    return pg_loss * result.weights, loss_masks, metrics
+    ratio = torch.where(mask.bool(), (old - rollout).detach(), 0.0)
+    return pg_loss * result.weights, loss_masks, of_tis(block, ratio, mask)
 
 
 def _ask(

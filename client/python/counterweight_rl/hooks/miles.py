@@ -22,10 +22,9 @@ from typing import Any
 import torch
 
 from counterweight_rl.choices import LossAggregation
-from counterweight_rl.compat import _peers, _service
-from counterweight_rl.compat.slime import has_mis
-from counterweight_rl.config import Dialect
-from counterweight_rl.dialect_blocks import to_mapping
+from counterweight_rl.compat import _megatron_loss, _peers, _service
+from counterweight_rl.compat._megatron_blocks import MILES, loss_block
+from counterweight_rl.compat._megatron_loss import MISSING, divisors_of, joined, scored_log_probs
 from counterweight_rl.hooks import _arguments, _drift, slime
 from counterweight_rl.hooks._method import WEIGHED, has_loss, with_loss
 from counterweight_rl.hooks.slime import start
@@ -36,9 +35,6 @@ __all__ = ["correct", "policy_loss", "start"]
 _MODULE = "miles.backends.training_utils.loss"
 _CONTEXT_PARALLEL = "miles.backends.training_utils.cp_utils"
 _PARALLEL = "miles.backends.training_utils.parallel"
-_MIS_FUNCTION = (
-    "examples.infra_features.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
-)
 _OURS = tuple(f"counterweight_rl.hooks.{name}.correct" for name in ("miles", "slime"))
 _checked_in: int | None = None  # process
 
@@ -156,7 +152,7 @@ def policy_loss(
             "counterweight_rl.hooks.miles.policy_loss needs whole samples on each rank: set "
             "--context-parallel-size 1"
         )
-    old, rollout = _old_log_probs(args, batch, current), _joined(batch, "rollout_log_probs")
+    old, rollout = _old_log_probs(args, batch, current), joined(batch, "rollout_log_probs")
     tensors = {
         "current_log_probs": current,
         "old_log_probs": old,
@@ -202,7 +198,7 @@ def _policy_loss(
     """Returns the sum over samples or tokens, the kept tokens, and the dialect's sums by name."""
     current, masks = tensors["current_log_probs"], batch["loss_masks"]
     tokens = [max(int(one.sum()), 1) for one in masks]
-    divisors = None if args.calculate_per_token_loss else _divisors(batch, tokens)
+    divisors = None if args.calculate_per_token_loss else divisors_of(batch, tokens)
     method = _arguments.method_of(args)
     if method is not None and has_loss(method):
         aggregation = LossAggregation.SEQ_MEAN_TOKEN_MEAN
@@ -214,7 +210,7 @@ def _policy_loss(
         samples = sum(int(one.any()) for one in masks)
         factor = 1 if args.calculate_per_token_loss else samples
         return attach(current, result) * factor, result.keep_mask, {}
-    block, kept, given = _block(args), None, None
+    block, kept, given = loss_block(MILES, args), None, None
     if method is not None:
         method = with_loss(method, WEIGHED, LossAggregation.TOKEN_SUM)
         weighed = _service.ask(method, **{**tensors, "current_log_probs": current.detach()})
@@ -225,32 +221,8 @@ def _policy_loss(
         advantages = (tensors["advantages"] * weights).masked_fill(kept == 0, 0.0)
         tensors = {**tensors, "advantages": advantages}
         block["use_tis"] = False
-    if divisors is not None:
-        block["rollout_mask_sums"] = divisors
-    if not block.get("use_tis") and not block.get("use_rollout_logprobs"):
-        tensors = {**tensors, "rollout_log_probs": None}
-    if block.get("skip_actor_forward_only"):
-        tensors = {**tensors, "old_log_probs": None}
-    result = _service.ask(
-        Dialect("miles", block),
-        ref_log_probs=_joined(batch, "ref_log_probs") if args.use_kl_loss else None,
-        own_warning="Metrics of miles",
-        given_weights=given,
-        **tensors,
-    )
-    # The dialect divides by all tokens or, as the block says, by 1; the trainer does so later.
-    count = sum(tokens) if args.calculate_per_token_loss else 1
-    metrics = {name: value * count for name, value in result.metrics.items()}
-    return attach(current, result) * count, result.keep_mask if kept is None else kept, metrics
-
-
-def _block(args: Any) -> dict[str, Any]:
-    block = dict(to_mapping("miles", args))
-    # The hook adds it.
-    block.pop("entropy_coef", None)
-    if block.get("custom_tis_function_path") in _OURS:
-        block["custom_tis_function_path"] = _MIS_FUNCTION if has_mis(args) else None
-    return {**block, "step_global_batch_size": 1}
+    loss, own, metrics, _ = _megatron_loss.ask(MILES, block, batch, tensors, given_weights=given)
+    return loss, own if kept is None else kept, metrics
 
 
 def _log_ratio(
@@ -264,35 +236,16 @@ def _log_ratio(
     return torch.cat([(row.sum() / max(int(m.sum()), 1)).expand_as(row) for row, m in rows])
 
 
-def _joined(batch: Any, name: str) -> torch.Tensor | None:
-    return torch.cat(batch[name]) if batch.get(name) else None
-
-
 def _old_log_probs(args: Any, batch: Any, current: torch.Tensor) -> torch.Tensor | None:
     """Returns the anchor of the policy's ratio; None: the log-probs of the rollout."""
     if args.use_rollout_logprobs:
         if not batch.get("rollout_log_probs"):
-            raise ValueError("--use-rollout-logprobs needs rollout_log_probs in the batch")
+            raise ValueError(MISSING["rollout_log_probs"])
         return None
-    if getattr(args, "skip_actor_forward_only", False):
-        return current.detach()
-    if not batch.get("log_probs"):
-        raise ValueError(
-            "the batch has no log_probs of the old policy: let the trainer compute them, or set "
-            "--skip-actor-forward-only or --use-rollout-logprobs"
-        )
-    return torch.cat(batch["log_probs"])
-
-
-def _divisors(batch: Any, tokens: list[int]) -> list[float] | None:
-    """Returns each sample's divisor; None: its own tokens."""
-    given = batch.get("rollout_mask_sums")
-    if given is None:
-        return None
-    # A tensor is read at once, because each read of a GPU waits for it.
-    given = given.tolist() if isinstance(given, torch.Tensor) else given
-    divisors = [max(float(one), 1.0) for one in given]
-    return None if divisors == tokens else divisors
+    old = scored_log_probs(args, batch, current)
+    if old is None:
+        raise ValueError(MISSING["log_probs"])
+    return old
 
 
 def _check(args: Any) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
-from counterweight_rl.compat.slime import has_mis, mis_block, tis_block
+from counterweight_rl.compat._megatron_blocks import has_mis, mis_block, tis_block
 from counterweight_rl.config import Dialect, Method
 from counterweight_rl.hooks import _arguments, _drift
 
