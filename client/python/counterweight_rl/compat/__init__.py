@@ -4,9 +4,10 @@
     from counterweight_rl.compat.verl import compute_rollout_correction_and_add_to_batch
 
 There is one module per system: ``verl``, ``trl``, ``skyrl``, ``openrlhf``, ``nemo_rl``, ``slime``,
-``miles``, ``ms_swift``, ``areal``, ``roll``; each needs torch. The modules hold no mathematics but
-for metrics of single tokens: arguments become a ``Dialect`` block and the tensors of a request, and
-the answer becomes the original's return value. All of them differ from the originals as follows:
+``miles``, ``ms_swift``, ``areal``, ``roll``, ``prime_rl``; each needs torch. The modules hold no
+mathematics but for metrics of single tokens: arguments become a ``Dialect`` block and the tensors
+of a request, and the answer becomes the original's return value. All of them differ from the
+originals as follows:
 
 * Positions with mask 0 are never read; a NaN there, which the originals let through, has no
   effect.

@@ -9,7 +9,10 @@ from types import ModuleType
 from typing import Any
 
 # Peers without a package of their name on PyPI.
-_FROM_GIT = {"nemo_rl": "https://github.com/NVIDIA-NeMo/RL"}
+_FROM_GIT = {
+    "nemo_rl": "https://github.com/NVIDIA-NeMo/RL",
+    "prime_rl": "https://github.com/PrimeIntellect-ai/prime-rl",
+}
 
 
 def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:

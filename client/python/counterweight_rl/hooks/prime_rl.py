@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 
 from counterweight_rl.choices import LossAggregation
 from counterweight_rl.compat import _service
+from counterweight_rl.compat.prime_rl import LossOutputs, check_weights
 from counterweight_rl.config import Dialect, Method
 from counterweight_rl.hooks import _arguments, _drift
 from counterweight_rl.hooks._method import WEIGHED, with_loss
@@ -33,14 +33,6 @@ from counterweight_rl.torch import attach, outputs_for
 __all__ = ["LossOutputs", "policy_loss"]
 
 _started: tuple[int, Method] | None = None
-
-
-@dataclass
-class LossOutputs:
-    """The fields of prime-rl's class of this name."""
-
-    loss: torch.Tensor
-    metrics: dict[str, torch.Tensor]
 
 
 def policy_loss(inputs: Any, **kwargs: Any) -> LossOutputs:
@@ -64,12 +56,7 @@ def policy_loss(inputs: Any, **kwargs: Any) -> LossOutputs:
     global _started
     if _started is None or _started[0] != os.getpid():
         _started = os.getpid(), _start(SimpleNamespace(**kwargs))
-    weights = inputs.loss_weights
-    if weights is not None and bool((weights[inputs.loss_mask] != 1).any()):
-        raise ValueError(
-            "counterweight_rl.hooks.prime_rl takes no loss_weights but 1: an algorithm that weighs "
-            "the tokens of its rl component needs prime-rl's own losses"
-        )
+    check_weights(inputs)
     current, rollout, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
     result = _ask(_started[1], current, rollout, inputs.advantages, mask)
     return LossOutputs(attach(current, result), _metrics(result, current, rollout, mask))
