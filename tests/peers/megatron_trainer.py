@@ -18,6 +18,8 @@ LENGTHS = [(2, 7), (1, 5), (3, 9), (2, 4)]
 # Micro-batches with shapes that may matter; "plain" has holes in its masks and both signs of
 # advantages.
 DRAWS = ("plain", "per_token", "whole", "one_sample", "one_token", "shared", "shared_beyond")
+# "negative": every sample is one to avoid.
+ALL_DRAWS = (*DRAWS, "negative")
 # A loss, its gradient by the logits, and what the trainer logs.
 Answer = tuple[float, torch.Tensor, dict[str, float]]
 ICEPOP = '{"preset": "icepop", "lower": 0.8, "upper": 1.3}'
@@ -53,7 +55,7 @@ def batch(draw: str = "plain") -> tuple[torch.Tensor, dict[str, Any]]:
             empty; "one_sample"; "one_token": of each sample; "shared": the first two samples share
             a divisor; "shared_beyond": it counts tokens of other micro-batches too.
     """
-    assert draw in DRAWS
+    assert draw in ALL_DRAWS
     generator = torch.Generator().manual_seed(41)
     lengths = LENGTHS[:1] if draw == "one_sample" else LENGTHS
     if draw == "one_token":
@@ -80,7 +82,8 @@ def batch(draw: str = "plain") -> tuple[torch.Tensor, dict[str, Any]]:
         found["log_probs"].append(old)
         found["rollout_log_probs"].append(old + 0.3 * normal(size))
         # The first and every other sample is one to avoid.
-        advantage = (-1) ** (row + 1) * (0.1 + normal(1).abs())
+        sign = -1 if draw == "negative" else (-1) ** (row + 1)
+        advantage = sign * (0.1 + normal(1).abs())
         one = normal(size) if draw == "per_token" else advantage.expand(size).clone()
         found["advantages"].append(one)
         found["loss_masks"].append(mask.int())

@@ -28,9 +28,11 @@ _ABSENT = {
     "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
-    # These have no release. The first two are cut (cut.py).
+    # These are cut (cut.py).
     "areal": (),
     "roll": (),
+    "swift": (),
+    # These have no release.
     "nemo_rl": ("ray", "hydra"),
     "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "pydantic_config"),
     "slime": ("megatron", "ray", "httpx", "sglang"),
@@ -62,7 +64,12 @@ _SOURCES = {"prime_rl": ("src", "packages/prime-rl-configs/src")}
 stand_ins.install("antlr4")
 
 # Packages with a name that is not their module's.
-_MODULES = {"miles-rl": "miles", "nemo-rl": "nemo_rl", "prime-rl": "prime_rl"}
+_MODULES = {
+    "miles-rl": "miles",
+    "ms-swift": "swift",
+    "nemo-rl": "nemo_rl",
+    "prime-rl": "prime_rl",
+}
 
 PACKAGE, _, RELEASE = os.environ.get(VARIABLE, "").partition("==")
 PEER = _MODULES.get(PACKAGE, PACKAGE)
@@ -94,12 +101,22 @@ def activate(peer: str, folder: pathlib.Path) -> None:
 def activate_release() -> None:
     """Makes ``import PEER`` find the release of the environment variable, or without one the
     checkout."""
-    if PEER in _ABSENT and not RELEASE and CHECKOUT_VARIABLE in os.environ:
-        activate_checkout()
-        return
-    if PEER not in _ABSENT or not RELEASE:
+    if PEER not in _ABSENT:
         raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
-    activate(PEER, REPOSITORY / f".venv-peers/releases/{PACKAGE}-{RELEASE}")
+    activate(PEER, folder())
+
+
+def folder() -> pathlib.Path:
+    """Returns the folder of the environment variable's release, or without one the checkout.
+
+    Raises:
+        LookupError: Neither is set.
+    """
+    if RELEASE:
+        return REPOSITORY / f".venv-peers/releases/{PACKAGE}-{RELEASE}"
+    if CHECKOUT_VARIABLE not in os.environ:
+        raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
+    return pathlib.Path(os.environ[CHECKOUT_VARIABLE]).resolve()
 
 
 def activate_checkout() -> None:
