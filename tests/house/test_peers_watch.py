@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 
@@ -11,6 +12,8 @@ PEERS = pathlib.Path(__file__).parents[1] / "peers"
 sys.path.append(str(PEERS))
 
 import changes  # noqa: E402
+import checkouts  # noqa: E402
+import table  # noqa: E402
 import watch  # noqa: E402
 
 LOSS = '''
@@ -112,3 +115,65 @@ def test_the_lists_name_the_same_releases() -> None:
     assert locked == known
     for peer, release, _ in watch.reviewed((PEERS / "reviewed.txt").read_text()):
         assert release in known[peer][1:]
+
+
+def commit(folder: pathlib.Path, text: str) -> str:
+    (folder / "peer").mkdir(parents=True, exist_ok=True)
+    (folder / "peer/loss.py").write_text(text)
+    if not (folder / ".git").exists():
+        checkouts.git(folder, "init", "-q", "-b", "main")
+    checkouts.git(folder, "add", "peer")
+    name = ("-c", "user.name=peer", "-c", "user.email=peer@example.org")
+    checkouts.git(folder, *name, "commit", "-q", "-m", "loss")
+    return checkouts.git(folder, "rev-parse", "HEAD").strip()
+
+
+def test_newer_code_of_a_clone_has_a_review(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """A clone stays at the commit that was read; each later change has its own review."""
+    monkeypatch.setitem(changes.WATCHED, "peer", {"peer/loss.py": ("Config", "loss")})
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    first = commit(origin, LOSS)
+    checkouts.git(origin, "config", "uploadpack.allowReachableSHA1InWant", "true")
+    for _ in range(2):
+        checkouts.clone(clone, origin.as_uri(), first)
+    assert checkouts.unreviewed("peer", clone, set()) == []
+    for after in ("sum()", "max()"):
+        commit(origin, LOSS.replace("mean()", after).replace("A comment", "Another"))
+        checkouts.clone(clone, origin.as_uri(), first)
+        assert (clone / "peer/loss.py").read_text() == LOSS
+        ((place, code),) = checkouts.changed("peer", clone)
+        assert place == "peer/loss.py:loss"
+        (sentence,) = checkouts.unreviewed("peer", clone, {("peer", "00000000", place)})
+        assert f"peer changed peer/loss.py:loss ({code})" in sentence
+        assert checkouts.unreviewed("peer", clone, {("peer", code, place)}) == []
+
+
+def test_an_origin_that_does_not_answer_is_no_silence(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RuntimeError, match="fetch"):
+        checkouts.clone(tmp_path / "clone", (tmp_path / "absent").as_uri(), "0" * 40)
+    (sentence,) = checkouts.unreviewed("slime", tmp_path / "clone", set())
+    assert sentence.startswith("slime: git fetch")
+
+
+def test_each_peer_from_git_has_watched_code_and_tests() -> None:
+    for peer, (_, sha) in checkouts.COMMITS.items():
+        assert changes.WATCHED[peer]
+        assert list(PEERS.glob(f"test_{peer.replace('-', '_')}_*.py"))
+        assert len(sha) == 40
+    for peer, code, place in watch.reviewed((PEERS / "reviewed_commits.txt").read_text()):
+        assert peer in checkouts.COMMITS
+        assert len(code) == 8
+        assert ":" in place
+
+
+def test_a_module_without_an_outcome_is_no_success(tmp_path: pathlib.Path) -> None:
+    """A skipped test is an outcome, which the table counts."""
+    none, skipped = tmp_path / "none.json", tmp_path / "skipped.json"
+    outcome = {"function": "loss", "outcome": "skipped", "why": None}
+    for path, outcomes in ((none, []), (skipped, [outcome])):
+        path.write_text(json.dumps({"peer": "p", "release": "1", "outcomes": outcomes}))
+    assert table.main([none]) == 1
+    assert table.main([skipped]) == 0
+    assert table.rows([skipped]) == [("p", "1", "loss", "1", "0", "0", "0", "1", "0")]

@@ -7,40 +7,11 @@ difference.
 from __future__ import annotations
 
 import ast
+import hashlib
 import pathlib
 from collections.abc import Iterator
 
-# The loss, correction and configuration code of each peer, by file: classes and functions, of a
-# class all its members, of a function its whole body; None: all that the file has.
-WATCHED: dict[str, dict[str, tuple[str, ...] | None]] = {
-    "openrlhf": {
-        "openrlhf/models/loss.py": None,
-        "openrlhf/models/utils.py": None,
-    },
-    "skyrl": {
-        "skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py": None,
-        "skyrl/backends/skyrl_train/utils/ppo_utils.py": None,
-        "skyrl/train/config/config.py": (
-            *("AlgorithmConfig", "OffPolicyCorrectionConfig", "CISPOConfig", "SAPOConfig"),
-            *("ClipCovConfig", "KLCovConfig", "DPPOConfig"),
-        ),
-    },
-    "trl": {
-        "trl/trainer/grpo_config.py": ("GRPOConfig",),
-        "trl/trainer/grpo_trainer.py": (
-            *("GRPOTrainer._compute_loss", "GRPOTrainer.get_off_policy_mask"),
-            *("GRPOTrainer.get_gamma_weights", "GRPOTrainer.compute_loss"),
-            "GRPOTrainer._generate_and_score_completions",
-        ),
-    },
-    "verl": {
-        "verl/trainer/config/algorithm.py": None,
-        "verl/trainer/ppo/core_algos.py": None,
-        "verl/trainer/ppo/rollout_corr_helper.py": None,
-        "verl/workers/config/actor.py": ("ActorConfig", "PolicyLossConfig"),
-        "verl/workers/utils/losses.py": None,
-    },
-}
+from watched import WATCHED
 
 
 def changes(peer: str, older: pathlib.Path, newer: pathlib.Path) -> list[str]:
@@ -61,6 +32,13 @@ def changes(peer: str, older: pathlib.Path, newer: pathlib.Path) -> list[str]:
             if before.get(name) != after.get(name)
         ]
     return found
+
+
+def digest(folder: pathlib.Path, place: str) -> str:
+    """Returns eight digits of the code of "path:Class.member"; of absent code those of nothing."""
+    path, _, name = place.partition(":")
+    code = _members(folder / path, (name,)).get(name, "")
+    return hashlib.sha256(code.encode()).hexdigest()[:8]
 
 
 def _members(path: pathlib.Path, names: tuple[str, ...] | None) -> dict[str, str]:

@@ -89,7 +89,7 @@ def mistake(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     properties = dict(report.user_properties)
-    if report.when == "call" or report.failed:
+    if report.when == "call" or report.failed or report.skipped:
         known = hasattr(report, "wasxfail")
         _outcomes.append(
             {
@@ -103,5 +103,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     path = os.environ.get(RESULTS_VARIABLE)
     if path:
-        results = {"peer": releases.PEER, "release": releases.RELEASE, "outcomes": _outcomes}
+        release = releases.RELEASE or releases.commit()
+        results = {"peer": releases.PEER, "release": release, "outcomes": _outcomes}
         pathlib.Path(path).write_text(json.dumps(results))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import stand_ins
@@ -117,6 +118,12 @@ def folder() -> pathlib.Path:
     if CHECKOUT_VARIABLE not in os.environ:
         raise LookupError(f"{VARIABLE} must be PEER==RELEASE, as .ci/peers sets it")
     return pathlib.Path(os.environ[CHECKOUT_VARIABLE]).resolve()
+
+
+def commit() -> str:
+    """Returns eight digits of the checkout's commit; "" if it is no clone."""
+    command = ["git", "-C", folder(), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def activate_checkout() -> None:
