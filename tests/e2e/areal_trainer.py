@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from goldens import FOLDER, GOLDENS, REFUSED
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -23,6 +26,28 @@ REPORTED = {
     *OF_SAPO,
     *OF_PPO,
 }
+
+
+# The dialect refuses advantages that differ along a row; the functions average them.
+ANSWERED: dict[str, dict[str, Any]] = {
+    **{name: golden for name, golden in GOLDENS.items() if golden["dialect"] == "areal"},
+    **{
+        name: json.loads((FOLDER / f"{name}.json").read_text())
+        for name, refusal in REFUSED.items()
+        if name.startswith("areal/") and refusal["blamed"] == ["advantages"]
+    },
+}
+
+
+def names_of(condition: Callable[[dict[str, Any]], bool]) -> list[str]:
+    """Returns the names of AReaL's answers with a loss and this condition of their params."""
+    found = [
+        name
+        for name, golden in ANSWERED.items()
+        if "loss" in golden["expect"] and condition(golden["params"])
+    ]
+    assert found
+    return found
 
 
 def policies(params: dict[str, Any], inputs: Any) -> tuple[Any, Any]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import counterweight_rl as cw
 import pytest
-from areal_trainer import check, policies
-from compat_goldens import answers, check_loss, goldens, read
-from goldens import GOLDENS
+from areal_trainer import ANSWERED, check, names_of, policies
+from compat_goldens import check_loss, read
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -28,14 +27,10 @@ def starts(inputs: Any, *, is_packed: bool) -> Any:
     return torch.arange(rows + 1) * width if is_packed else None
 
 
-def has(field: str) -> Any:
-    return lambda golden: answers(golden) and golden["params"].get(field)
-
-
 @PACKED
-@pytest.mark.parametrize("name", goldens("areal", has("use_sapo_loss")))
+@pytest.mark.parametrize("name", names_of(lambda params: params.get("use_sapo_loss")))
 def test_areal_sapo(name: str, is_packed: bool) -> None:
-    golden = GOLDENS[name]
+    golden = ANSWERED[name]
     params, inputs = golden["params"], read(golden)
     assert not params.get("recompute_logprob")
     tensors = [inputs.current, inputs.rollout, inputs.advantages, inputs.mask.bool()]
@@ -57,9 +52,9 @@ def test_areal_sapo(name: str, is_packed: bool) -> None:
 
 
 @PACKED
-@pytest.mark.parametrize("name", goldens("areal", has("use_cispo_loss")))
+@pytest.mark.parametrize("name", names_of(lambda params: params.get("use_cispo_loss")))
 def test_areal_cispo(name: str, is_packed: bool) -> None:
-    golden = GOLDENS[name]
+    golden = ANSWERED[name]
     params, inputs = golden["params"], read(golden)
     proximal, rollout = policies(params, inputs)
     tensors = [inputs.current, proximal, inputs.advantages, inputs.mask.bool(), rollout]

@@ -29,8 +29,11 @@ _ABSENT = {
     "tinker": ("pyqwest", "httpx", "orjson", "zstandard", "distro", "sniffio"),
     "trl": ("requests", "urllib3"),
     "verl": ("ray", "codetiming", "orjson", "PIL"),
-    # These are cut (cut.py).
-    "areal": (),
+    # These are cut (cut.py), but for AReaL's own tests.
+    "areal": (
+        *("uvloop", "hydra", "datasets", "numba", "colorlog", "aiohttp", "ray", "requests"),
+        *("PIL", "aiofiles", "pynvml", "prettytable", "torchdata", "einops", "orjson"),
+    ),
     "roll": (),
     "swift": (),
     # These have no release.
@@ -40,6 +43,7 @@ _ABSENT = {
 }
 # Modules of a peer that workers and loggers need.
 _REPLACED = {
+    "areal": ("areal.infra.platforms",),
     "miles": (
         "miles.utils.audit_utils.event_logger.logger",
         "miles.utils.audit_utils.event_logger.models",
@@ -51,6 +55,7 @@ _REPLACED = {
 }
 # Packages that import engines which are not installed.
 _HEADLESS = {
+    "areal": ("areal", "areal.engine", "areal.engine.fsdp_utils", "areal.infra"),
     "openrlhf": ("openrlhf", "openrlhf.models"),
     "skyrl": (
         "skyrl",

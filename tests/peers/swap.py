@@ -31,6 +31,15 @@ from server_process import ServerProcess  # noqa: E402
 
 # The files that define compat's functions, by peer.
 SOURCES = {
+    "areal": ("areal/utils/functional/functional.py",),
+    "miles": (
+        "miles/backends/training_utils/loss_hub/math_utils.py",
+        "miles/backends/training_utils/loss_hub/losses.py",
+        "miles/backends/training_utils/loss_hub/corrections.py",
+    ),
+    "nemo_rl": ("nemo_rl/algorithms/loss/loss_functions.py",),
+    "prime_rl": ("src/prime_rl/trainer/rl/loss.py",),
+    "slime": ("slime/utils/ppo_utils.py", "slime/backends/megatron_utils/loss.py"),
     "openrlhf": ("openrlhf/models/loss.py",),
     "skyrl": ("skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py",),
     "trl": ("trl/trainer/grpo_trainer.py",),

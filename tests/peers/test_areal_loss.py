@@ -51,11 +51,22 @@ def test_the_loss_is_areals_own(
     same(actual, expected, given["loss_mask"], has_ties=has_ties)
 
 
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("rejection", REJECTIONS)
+def test_advantages_of_tokens_are_averaged(rejection: str, draw: str) -> None:
+    """With the level "sequence", over the tokens that are kept."""
+    given = arguments(draw, by_row=False)
+    rejects = REJECTIONS[rejection]
+    config = None if rejects is None else original.RejectionSamplingConfig(**rejects)
+    options = {**SEQUENCE, "eps_clip": 0.01, "c_clip": 1.02, "rejection_sampling": config}
+    expected = answer(original.ppo_actor_loss_fn, {**in_double(given), **options})
+    actual = answer(areal.ppo_actor_loss_fn, {**given, **options})
+    same(actual, expected, given["loss_mask"])
+
+
 def test_what_the_dialect_lacks_is_refused(documented: Callable[[str], None]) -> None:
-    documented("importance_sampling_level sequence with advantages of tokens; clamp of sums")
+    documented("clamp of sums")
     given = {**arguments("plain", by_row=False), "eps_clip": 0.2}
-    with pytest.raises(cw.InvalidRequestError, match="advantages"):
-        areal.ppo_actor_loss_fn(**given, importance_sampling_level="sequence")
     clamp = original.RejectionSamplingConfig(level="sequence", action="clamp", agg="sum")
     with pytest.raises(cw.InvalidRequestError, match="clamp"):
         areal.ppo_actor_loss_fn(**given, rejection_sampling=clamp)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import counterweight_rl as cw
@@ -38,7 +37,7 @@ CISPO: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SAPO)
 def test_sapo_is_areals_own(name: str, draw: str) -> None:
     settings = SAPO[name]
-    given = arguments(draw, by_row="importance_sampling_level" in settings)
+    given = arguments(draw, by_row=False)
     del given["proximal_logprobs"]
     expected = answer(original.sapo_loss_fn, {**in_double(given), **settings})
     actual = answer(areal.sapo_loss_fn, {**given, **settings})
@@ -84,12 +83,3 @@ def test_what_cispo_refuses_is_refused(higher: float | None) -> None:
         original.cispo_loss_fn(**given)
     with pytest.raises(cw.InvalidRequestError, match="eps_clip_higher"):
         areal.cispo_loss_fn(**given)
-
-
-@pytest.mark.compares("compat.areal.sapo_loss_fn")
-def test_sapo_of_sequences_has_one_advantage_each(documented: Callable[[str], None]) -> None:
-    documented("importance_sampling_level sequence with advantages of tokens")
-    given = {**arguments("plain", by_row=False), **SAPO["sequence"]}
-    del given["proximal_logprobs"]
-    with pytest.raises(cw.InvalidRequestError, match="advantages"):
-        areal.sapo_loss_fn(**given)

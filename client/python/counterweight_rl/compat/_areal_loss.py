@@ -33,7 +33,8 @@ def ppo_actor_loss_fn(
         logprobs: [B, T] or, packed, [N] nats; the policy being trained, which gets the gradient.
         proximal_logprobs: The same of the proximal policy, the anchor of the ratio.
         old_logprobs: The same of the policy that sampled.
-        advantages: The same shape; with the level "sequence" one for each sequence, repeated.
+        advantages: The same shape; with the level "sequence" the mean of a sequence's kept tokens
+            takes their place, for which rejection sampling costs a call more where they differ.
         eps_clip: 1 - eps_clip bounds the ratio from below.
         loss_mask: The same shape, each 0 or 1.
         eps_clip_higher: 1 + eps_clip_higher bounds the ratio from above. None: eps_clip.
@@ -64,6 +65,10 @@ def ppo_actor_loss_fn(
         outputs = (*outputs, "weights", "keep_mask")
     block = block_of(settings)
     lengths = lengths_of(loss_mask, cu_seqlens, block)
+    advantages = advantages.detach()
+    if importance_sampling_level == "sequence":
+        policies = (proximal_logprobs, old_logprobs) if "rejection_sampling" in block else None
+        advantages = by_row(advantages, loss_mask, lengths, block, policies)
     result = _service.correct(
         "areal",
         block,
@@ -71,7 +76,7 @@ def ppo_actor_loss_fn(
         current_log_probs=logprobs,
         old_log_probs=proximal_logprobs.detach(),
         rollout_log_probs=old_logprobs.detach(),
-        advantages=advantages.detach(),
+        advantages=advantages,
         response_mask=loss_mask,
         sequence_lengths=lengths,
         outputs=outputs,
@@ -158,7 +163,9 @@ def lengths_of(
         (block.get("rejection_sampling") or {}).get("level"),
     )
     if "sequence" in levels:
-        raise ValueError("cu_seqlens is required for packed tensors where level is 'sequence'")
+        raise ValueError(
+            "cu_seqlens is required for 1D tensors, packed sequences, where a level is 'sequence'"
+        )
     return [loss_mask.numel()]
 
 
@@ -174,6 +181,43 @@ def _of_tokens(
         dual = limit < losses
         losses = torch.minimum(losses, limit)
     return {"loss": losses, "clip_mask": free < bounded, "dual_clip_mask": dual}
+
+
+def by_row(
+    advantages: torch.Tensor,
+    loss_mask: torch.Tensor,
+    lengths: list[int] | None,
+    block: dict[str, Any],
+    policies: tuple[torch.Tensor, torch.Tensor] | None,
+) -> torch.Tensor:
+    """Returns each row's mean advantage over kept tokens, at all of its positions.
+
+    Args:
+        advantages: [B, T] or [N].
+        loss_mask: The same shape.
+        lengths: Of packed sequences; None: padded ones.
+        block: The dialect's.
+        policies: Log-probs of the proximal and the sampling policy, which rejection sampling
+            compares; None: every token is kept.
+    """
+    kept = loss_mask.bool()
+    means = row_means(advantages, kept, lengths)
+    if policies is None or torch.equal(advantages[kept], means[kept]):
+        return means
+    result = _service.correct(
+        "areal",
+        block_of({"rejection_sampling": block["rejection_sampling"]}),
+        release="",
+        old_log_probs=policies[0].detach(),
+        rollout_log_probs=policies[1].detach(),
+        response_mask=loss_mask,
+        sequence_lengths=lengths,
+        outputs=("keep_mask",),
+        metrics=False,
+        own_warning=OWN_WARNING,
+    )
+    assert result.keep_mask is not None  # requested
+    return row_means(advantages, result.keep_mask.bool(), lengths)
 
 
 def row_means(values: torch.Tensor, kept: torch.Tensor, lengths: list[int] | None) -> torch.Tensor:

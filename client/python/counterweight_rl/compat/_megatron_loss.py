@@ -115,8 +115,9 @@ def ask(
     if divisors is not None:
         block = {**block, "rollout_mask_sums": divisors}
     compares = any(block.get(name) for name in ("use_tis", "get_mismatch_metrics"))
-    if not compares and not block.get("use_rollout_logprobs"):
-        tensors = {**tensors, "rollout_log_probs": None}
+    if not compares:
+        unread = "old_log_probs" if block.get("use_rollout_logprobs") else "rollout_log_probs"
+        tensors = {**tensors, unread: None}
     if block.get("skip_actor_forward_only"):
         tensors = {**tensors, "old_log_probs": None}
     result = _service.ask(

@@ -7,7 +7,6 @@ Numbers and quirks are those of the dialect ``areal`` (areal-project/AReaL @cbff
 * ``metric: binary_kl``, which AReaL's configuration refuses, is refused.
 * Of sequences, ``clamp`` goes with ``agg: mean`` only.
 * A log ratio that is not finite, for which AReaL takes 0, is refused, dropped or neutralized.
-* With ``importance_sampling_level: sequence`` the advantages must not differ along a sequence.
 * A token's statistic is 0 where the mask is 0; the trainer does not read it.
 """
 
