@@ -29,6 +29,9 @@ COMMITS = {
     "slime": ("THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515"),
 }
 
+# Peers with tests of these functions.
+SUITES = ("areal", "miles", "nemo-rl", "prime-rl", "slime")
+
 
 def git(folder: pathlib.Path, *words: str) -> str:
     """Runs git in a folder, and returns its output.
@@ -94,13 +97,18 @@ def unreviewed(peer: str, folder: pathlib.Path, reviewed: set[tuple[str, str, st
 
 
 def run(peer: str, folder: pathlib.Path, results: pathlib.Path) -> bool:
-    """Returns whether the peer's tests pass; the table reads their outcomes in ``results``."""
+    """Returns whether our tests pass, and the peer's own with our functions.
+
+    The table reads the outcomes of ours in ``results``.
+    """
     path = results / f"{peer}-checkout.json"
     commit = COMMITS[peer][1][:8]
     path.write_text(f'{{"peer": "{peer}", "release": "{commit}", "outcomes": []}}')
     command = [HERE / "run_checkout", peer, folder]
     environment = {**os.environ, "COUNTERWEIGHT_PEER_RESULTS": str(path)}
-    return subprocess.run(command, env=environment).returncode == 0
+    commands = [command, *([[HERE / "run_suite", peer, folder]] if peer in SUITES else [])]
+    codes = [subprocess.run(one, env=environment).returncode for one in commands]
+    return not any(codes)
 
 
 def main(results: pathlib.Path) -> int:

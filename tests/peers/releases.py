@@ -10,6 +10,8 @@ import os
 import pathlib
 import subprocess
 import sys
+from types import ModuleType
+from typing import Any
 
 import stand_ins
 
@@ -38,7 +40,7 @@ _ABSENT = {
     "swift": (),
     # These have no release.
     "nemo_rl": ("ray", "hydra"),
-    "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "pydantic_config"),
+    "prime_rl": ("beartype", "jaxtyping", "loguru", "wandb", "setproctitle"),
     "slime": ("megatron", "ray", "httpx", "sglang"),
 }
 # Modules of a peer that workers and loggers need.
@@ -99,6 +101,8 @@ def activate(peer: str, folder: pathlib.Path) -> None:
             )
         sys.path.insert(0, str(folder / source))
     stand_ins.install(*_ABSENT[peer])
+    if peer == "prime_rl":
+        _replace_pydantic_config()
     stand_ins.replace(*_REPLACED.get(peer, ()))
     for package in _HEADLESS.get(peer, ()):
         stand_ins.skip_init(package, str(folder.joinpath(*package.split("."))))
@@ -134,6 +138,18 @@ def commit() -> str:
 def activate_checkout() -> None:
     """Makes ``import PEER`` find the checkout that ``run_suite`` was given, in Ray's workers too."""
     activate(PEER, pathlib.Path(os.environ[CHECKOUT_VARIABLE]).resolve())
+
+
+def _replace_pydantic_config() -> None:
+    """Makes pydantic's own models those of prime-rl's configurations."""
+    import pydantic
+
+    class BaseConfig(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="forbid")
+
+    made: Any = ModuleType("pydantic_config")
+    made.BaseConfig, made.cli = BaseConfig, None
+    sys.modules["pydantic_config"] = made
 
 
 def _numbers(release: str) -> tuple[int, ...]:

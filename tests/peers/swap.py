@@ -138,9 +138,10 @@ def _ours() -> dict[str, Any]:
         for name, value in public.items()
         if inspect.isfunction(value) and value.__module__.startswith("counterweight_rl.compat")
     }
-    if "PolicyLoss" in public:
-        forward = _counted(public["PolicyLoss"].forward)
-        counted["PolicyLoss"] = type("PolicyLoss", (public["PolicyLoss"],), {"forward": forward})
+    for name, method in (("PolicyLoss", "forward"), ("ClippedPGLossFn", "__call__")):
+        if name in public:
+            own = {method: _counted(getattr(public[name], method))}
+            counted[name] = type(name, (public[name],), own)
     return counted
 
 

@@ -6,27 +6,14 @@ it. beartype and jaxtyping are stand-ins, and pydantic replaces pydantic_config.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
-import pydantic
 import pytest
 import torch
 from comparison import GRADIENT_ATOL_OF_LARGEST, LOSS
 from counterweight_rl.hooks import prime_rl as hook
-
-
-class BaseConfig(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid")
-
-
-_configs: Any = ModuleType("pydantic_config")
-_configs.BaseConfig, _configs.cli = BaseConfig, None
-sys.modules["pydantic_config"] = _configs
-
-from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig, IPOLossConfig  # noqa: E402
-from prime_rl.trainer.rl import loss as original  # noqa: E402
+from prime_rl.configs.trainer import CustomLossConfig, DefaultLossConfig, IPOLossConfig
+from prime_rl.trainer.rl import loss as original
 
 pytestmark = pytest.mark.compares("hooks.prime_rl.policy_loss")
 
