@@ -18,6 +18,12 @@ std::vector<Equivalent> EquivalentsOf(std::string_view method) {
     add("trl", TrlEquivalents());
     add("skyrl", SkyrlEquivalents());
     add("openrlhf", OpenrlhfEquivalents());
+    add("slime", SlimeEquivalents());
+    add("miles", MilesEquivalents());
+    add("nemo_rl", NemoRlEquivalents());
+    add("ms_swift", MsSwiftEquivalents());
+    add("areal", ArealEquivalents());
+    add("roll", RollEquivalents());
     return rows;
   }();
   std::vector<Equivalent> found;

@@ -23,6 +23,12 @@ std::vector<Equivalent> VerlEquivalents();
 std::vector<Equivalent> TrlEquivalents();
 std::vector<Equivalent> SkyrlEquivalents();
 std::vector<Equivalent> OpenrlhfEquivalents();
+std::vector<Equivalent> SlimeEquivalents();
+std::vector<Equivalent> MilesEquivalents();
+std::vector<Equivalent> NemoRlEquivalents();
+std::vector<Equivalent> MsSwiftEquivalents();
+std::vector<Equivalent> ArealEquivalents();
+std::vector<Equivalent> RollEquivalents();
 
 // Those of one method, by system in the order above.
 std::vector<Equivalent> EquivalentsOf(std::string_view method);
@@ -34,6 +40,8 @@ inline constexpr std::string_view kUnclamped =
     "its log ratios are not clamped at 20 nats";
 inline constexpr std::string_view kAllRows =
     "it divides by all rows, empty ones included";
+inline constexpr std::string_view kEmptyRowIsToken =
+    "an empty row counts as a token";
 inline constexpr std::string_view kReciprocals =
     "its bounds are those of k1, which is minus the log ratio, so "
     "they are the reciprocals of these, as far as decimals can say so";

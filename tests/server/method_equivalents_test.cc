@@ -214,8 +214,10 @@ void Compare(const Method& method, const Equivalent& equivalent,
 }
 
 TEST(MethodEquivalents, AreOfMethodsOfTheTable) {
-  for (const auto system : {VerlEquivalents, TrlEquivalents, SkyrlEquivalents,
-                            OpenrlhfEquivalents}) {
+  for (const auto system :
+       {VerlEquivalents, TrlEquivalents, SkyrlEquivalents, OpenrlhfEquivalents,
+        SlimeEquivalents, MilesEquivalents, NemoRlEquivalents,
+        MsSwiftEquivalents, ArealEquivalents, RollEquivalents}) {
     for (const Equivalent& row : system()) {
       EXPECT_NE(kernels::FindMethod(row.method), nullptr) << row.method;
     }
