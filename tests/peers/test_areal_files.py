@@ -12,5 +12,5 @@ from configuration_files import ANSWERED, outcomes
 def test_an_actor_of_a_file_is_a_block() -> None:
     found = outcomes("areal", "examples/**/*.yaml", lambda tree: tree.get("actor"), ignore=True)
     assert found.pop(ANSWERED) > 60
-    # What the dialect does not compute.
+    # Refused until they are computed.
     assert found.keys() <= {"prox_logp_method", "rejection_sampling.metric", "m2_threshold"}
