@@ -82,7 +82,7 @@ GAINS = torch.tensor([1.0, 9.0, -2.0, -0.5])
 
 
 def rows(ratios: list[float]) -> Any:
-    """Returns log-probs with these ratios to LOG_PROBS, whose second position is not read."""
+    """Returns log-probs with these ratios to LOG_PROBS, which have a hole."""
     return (LOG_PROBS + torch.tensor(ratios).log()).requires_grad_()
 
 
@@ -106,7 +106,7 @@ def test_sapo_from_its_formula() -> None:
 
 
 def test_cispo_from_its_formula() -> None:
-    """Without rejection sampling, whose policy need not be given."""
+    """Without rejection sampling, and without its policy."""
     current = rows([1.5, 1.0, 0.4, 3.0])
     loss, stat = areal.cispo_loss_fn(current, LOG_PROBS, GAINS, 0.3, HOLE, 1.0)
     loss.backward()

@@ -85,7 +85,7 @@ def test_settings_are_refused_by_name() -> None:
 
 
 def test_loss_weights_of_other_components() -> None:
-    """A token of weight 0 belongs to another component, whose mask has it."""
+    """A token of weight 0 belongs to another component."""
     flat, mask = torch.full((3,), -1.0), torch.tensor([True, False, True])
     weights = torch.tensor([1.0, 0.0, 1.0])
     loss = prime_rl.default_loss_fn(inputs_of(flat, flat, torch.ones(3), mask, weights)).loss

@@ -9,7 +9,7 @@ from configuration_files import ANSWERED, outcomes
 
 
 def policy_loss(tree: dict[str, Any]) -> Any:
-    """Returns the node of a file without a distillation, whose loss is another."""
+    """Returns the node of a file, but for distillations, which have another loss."""
     return None if {"distillation", "teacher"} & tree.keys() else tree.get("loss_fn")
 
 

@@ -102,7 +102,7 @@ def ask(
         block: Of ``loss_block``.
         batch: The micro-batch.
         tensors: Arguments of ``Client.correct``, the log-probs of all policies among them.
-        given_weights: As in ``_service.ask``.
+        given_weights: Weights that the advantages were multiplied by, for the step's report.
 
     Returns:
         The sum of the samples' means or of all tokens; the kept tokens; the dialect's metrics, as
@@ -127,7 +127,7 @@ def ask(
         given_weights=given_weights,
         **tensors,
     )
-    # The dialect divides by all tokens or, as the block says, by 1; the trainer does so later.
+    # The dialect divides by all tokens or, by the block, by 1; the trainer does so later.
     count = sum(tokens) if by_token else 1
     metrics = {name: value * count for name, value in result.metrics.items()}
     loss = attach(tensors["current_log_probs"], result) * count

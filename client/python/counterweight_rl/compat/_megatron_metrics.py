@@ -22,7 +22,7 @@ class Tokens:
         anchor: Of the policy that its ratio is to.
         scored: Of the training policy at the step's beginning; None: not there.
         rollout: Of the policy that sampled; None: not there.
-        advantages: As they came.
+        advantages: Of the batch, unchanged.
         mask: Each 0 or 1.
         masks: The same, [T_i] for each sample.
     """

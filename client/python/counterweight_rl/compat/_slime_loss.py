@@ -75,7 +75,7 @@ def compute_cispo_loss(
         eps_clip_high: 1 + eps_clip_high bounds the ratio from above.
 
     Returns:
-        The losses, [N]; 1 for each token whose ratio is outside of the bounds, else 0, float32.
+        The losses, [N]; 1 for each token with a ratio outside of the bounds, else 0, float32.
 
     Raises:
         InvalidRequestError: See ``counterweight_rl.compat``.
