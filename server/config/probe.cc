@@ -15,6 +15,7 @@
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "grpcpp/version_info.h"
 #include "server/base/blocking_call.h"
 #include "server/base/code_name.h"
 #include "server/base/config_error.h"
@@ -66,12 +67,26 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
   }
   namespace tls = grpc::experimental;
   tls::TlsChannelCredentialsOptions options;
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 83
   options.set_certificate_provider(
       std::make_shared<tls::StaticDataCertificateProvider>(
           certificate,
           std::vector<tls::IdentityKeyCertPair>{{key, certificate}}));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
+#else
+  const auto provider = std::make_shared<tls::InMemoryCertificateProvider>();
+  absl::Status taken = provider->UpdateRoot(certificate);
+  taken.Update(provider->UpdateIdentityKeyCertPair(
+      std::vector<tls::IdentityKeyOrSignerCertPair>{{key, certificate}}));
+  if (!taken.ok()) {
+    *error =
+        fmt::format("--tls_certificate and --tls_key: {}", MessageOf(taken));
+    return nullptr;
+  }
+  options.set_root_certificate_provider(provider);
+  options.set_identity_certificate_provider(provider);
+#endif
   // The certificate is the server's own, whatever name the target has.
   options.set_certificate_verifier(
       std::make_shared<tls::NoOpCertificateVerifier>());
