@@ -1,4 +1,4 @@
-"""Questions to dpkg: the package of a file, and the package's description of itself."""
+"""Questions to dpkg: the package of a file, and the package's description of itself, here or in another folder of Debian."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import platform
 import subprocess
 from collections.abc import Sequence
 
-COPYRIGHTS = pathlib.Path("/usr/share/doc")
+HERE = pathlib.Path("/")
+# A release's server is compiled and linked there; see deploy/release/make_server.
+SERVER_ROOT = pathlib.Path(__file__).resolve().parents[2] / ".tools/server_root"
 # Translations of dpkg would change the bytes.
 ENVIRONMENT = {**os.environ, "LC_ALL": "C.UTF-8"}
 
@@ -24,19 +26,22 @@ class Package:
     architecture: str
     source: str  # name of the source package
     source_version: str
+    root: pathlib.Path = HERE  # the folder where it is installed
 
     @property
     def url(self) -> str:
         """Returns the package URL, by which scanners know it."""
-        release = platform.freedesktop_os_release()
+        # Packages of no release yet have no number of one.
+        number = platform.freedesktop_os_release()["VERSION_ID"] if self.root == HERE else "sid"
         return (
             f"pkg:deb/debian/{self.name}@{self.version}?arch={self.architecture}"
-            f"&distro=debian-{release['VERSION_ID']}"
+            f"&distro=debian-{number}"
         )
 
     def copyright(self) -> bytes:
         """Returns the text of the package's copyright file."""
-        return (COPYRIGHTS / self.name / "copyright").resolve(strict=True).read_bytes()
+        file = self.root / "usr/share/doc" / self.name / "copyright"
+        return file.resolve(strict=True).read_bytes()
 
     def control(self) -> bytes:
         """Returns the package's paragraph in dpkg's database."""
@@ -51,11 +56,21 @@ def _output(*command: str) -> str:
 
 
 @functools.cache
-def package(name: str) -> Package:
-    """Returns an installed package; raises LookupError if it is not installed."""
+def package(name: str, root: pathlib.Path = HERE) -> Package:
+    """Returns a package that is installed in ``root``; raises LookupError if it is not."""
     fields = "${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\n"
-    lines = _output("dpkg-query", "--show", f"--showformat={fields}", name).splitlines()
-    return Package(*lines[0].split("\t"))
+    query = ("dpkg-query", f"--admindir={root}/var/lib/dpkg", "--show", f"--showformat={fields}")
+    name, version, architecture, source, source_version = (
+        _output(*query, name).splitlines()[0].split("\t")
+    )
+    return Package(name, version, architecture, source, source_version, root)
+
+
+def linked(program: pathlib.Path) -> list[Package]:
+    """Returns the packages that deploy/release/make_server has linked into ``program``; none in those of other builds."""
+    listed = program.with_name(f"{program.name}.linked")
+    names = listed.read_text().split() if listed.exists() else []
+    return [package(name, SERVER_ROOT) for name in names]
 
 
 def owners(files: Sequence[pathlib.Path]) -> list[Package]:

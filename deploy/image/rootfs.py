@@ -53,7 +53,7 @@ class Rootfs:
     def __init__(self, program: pathlib.Path, licence: pathlib.Path) -> None:
         """Collects the files; raises LookupError where one is missing or from no package."""
         self.packages = {debian.package("ca-certificates"), debian.package("base-files")}
-        self.included = [debian.package(name) for name in COMPILED_IN]
+        self.included = debian.linked(program) or [debian.package(name) for name in COMPILED_IN]
         self._program = stripped(program)
         self._licence = licence.read_bytes()
         self.debian = [
@@ -83,7 +83,7 @@ class Rootfs:
                 Entry(f"var/lib/dpkg/status.d/{package.name}", content=package.control())
             )
         for package in self.included:
-            if package not in self.packages:
+            if package.name not in {one.name for one in self.packages}:
                 path = f"{DOCUMENTS}/{package.name}/copyright"
                 self.debian.append(Entry(path, content=package.copyright()))
         for text in sorted(LICENCES.iterdir()):

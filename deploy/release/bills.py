@@ -26,11 +26,9 @@ import sbom
 
 SOURCE = "https://github.com/counterweight/counterweight"
 ARTEFACT = "SPDXRef-artefact"
-# Headers that the compiler includes into a program; no file names them.
-COMPILED_IN = {
-    "counterweight-server": rootfs.COMPILED_IN,
-    "libcounterweight-client-dev": ("libprotobuf-dev", "libgrpc++-dev"),
-}
+# Headers that the compiler includes into the C++ client; no file names them.
+COMPILED_IN = {"libcounterweight-client-dev": ("libprotobuf-dev", "libgrpc++-dev")}
+SERVER = pathlib.Path(__file__).resolve().parents[2] / "build/server/counterweight-server"
 ELF = b"\x7fELF"
 
 
@@ -90,7 +88,7 @@ def of_debian(package: debian.Package, relation: str) -> Part:
 
 
 def of_deb(path: pathlib.Path) -> list[Part]:
-    """Returns the packages of the libraries that the programs in a Debian package load."""
+    """Returns the packages of the libraries that the programs in a Debian package load or have in them."""
     name = subprocess.run(
         ["dpkg-deb", "--field", path, "Package"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -101,6 +99,8 @@ def of_deb(path: pathlib.Path) -> list[Part]:
             if file.is_file() and not file.is_symlink() and file.open("rb").read(4) == ELF:
                 loaded.update(debian.owners(rootfs.libraries(file)))
     included = [debian.package(one) for one in COMPILED_IN.get(name, ())]
+    if name == SERVER.name:
+        included = debian.linked(SERVER)
     return [
         *(of_debian(one, "DEPENDS_ON") for one in loaded),
         *(of_debian(one, "STATIC_LINK") for one in included),

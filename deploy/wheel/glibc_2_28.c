@@ -1,10 +1,15 @@
-// Symbols that g++ 12's libstdc++.a or Debian's archives use and that
-// glibc 2.28 lacks.
+// Symbols that g++'s libstdc++.a or Debian's archives use and that glibc 2.28
+// lacks.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/types.h>
 #include <time.h>
@@ -47,15 +52,11 @@ struct mallinfo2 mallinfo2(void) {
   return wide;
 }
 
-// Since glibc 2.30; std::condition_variable::wait_for. A clock that is set
-// meanwhile changes the wait, as in any program of glibc 2.28.
-int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
-                           clockid_t clock, const struct timespec* end) {
+// Returns the real time at which `end` of another clock is. A clock that is set
+// meanwhile changes a wait for it, as in any program of glibc 2.28.
+static struct timespec RealTime(clockid_t clock, const struct timespec* end) {
   struct timespec now, real;
   long long wait, at;
-  if (clock == CLOCK_REALTIME) {
-    return pthread_cond_timedwait(condition, mutex, end);
-  }
   clock_gettime(clock, &now);
   clock_gettime(CLOCK_REALTIME, &real);
   wait = (end->tv_sec - now.tv_sec) * 1000000000LL + end->tv_nsec - now.tv_nsec;
@@ -63,7 +64,59 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
   at = real.tv_nsec + wait;
   real.tv_sec += at / 1000000000LL;
   real.tv_nsec = at % 1000000000LL;
+  return real;
+}
+
+// Since glibc 2.30; std::condition_variable::wait_for.
+int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                           clockid_t clock, const struct timespec* end) {
+  struct timespec real = clock == CLOCK_REALTIME ? *end : RealTime(clock, end);
   return pthread_cond_timedwait(condition, mutex, &real);
+}
+
+// Since glibc 2.30; abseil.
+int sem_clockwait(sem_t* semaphore, clockid_t clock,
+                  const struct timespec* end) {
+  struct timespec real = clock == CLOCK_REALTIME ? *end : RealTime(clock, end);
+  return sem_timedwait(semaphore, &real);
+}
+
+// Since glibc 2.38, whose headers give these names to the functions of C2X,
+// which read binary numbers where the base is 0 or 2. Nothing linked has any.
+long __isoc23_strtol(const char* text, char** end, int base) {
+  return strtol(text, end, base);
+}
+
+long long __isoc23_strtoll(const char* text, char** end, int base) {
+  return strtoll(text, end, base);
+}
+
+unsigned long __isoc23_strtoul(const char* text, char** end, int base) {
+  return strtoul(text, end, base);
+}
+
+unsigned long long __isoc23_strtoull(const char* text, char** end, int base) {
+  return strtoull(text, end, base);
+}
+
+int __isoc23_sscanf(const char* text, const char* format, ...) {
+  va_list arguments;
+  int count;
+  va_start(arguments, format);
+  count = vsscanf(text, format, arguments);
+  va_end(arguments);
+  return count;
+}
+
+// Since glibc 2.38; libevent.
+size_t strlcpy(char* to, const char* from, size_t size) {
+  const size_t length = strlen(from);
+  if (size > 0) {
+    const size_t copied = length < size ? length : size - 1;
+    memcpy(to, from, copied);
+    to[copied] = 0;
+  }
+  return length;
 }
 
 // g++'s code reads a copy of environ in the program, which the loader fills in

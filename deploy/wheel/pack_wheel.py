@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Packs what make_wheel has linked. Usage: pack_wheel.py FOLDER ARCHIVE..., or pack_wheel.py --cuda FOLDER TOOLKIT
+"""Packs what make_wheel has linked. Usage: pack_wheel.py FOLDER SERVER, or pack_wheel.py --cuda FOLDER TOOLKIT
 
-FOLDER has libcounterweight.so and counterweight-server; ARCHIVEs are Debian's static libraries in them, whose licences
-and versions go into the wheel. With --cuda it has the library alone, for the wheel counterweight-rl-cu13; TOOLKIT is
+FOLDER has libcounterweight.so; SERVER is the program of deploy/release/make_server. Licences and versions of Debian's
+packages in them go into the wheel. With --cuda it has the library alone, for the wheel counterweight-rl-cu13; TOOLKIT is
 CUDA's folder.
 """
 
@@ -19,17 +19,14 @@ import tempfile
 from collections.abc import Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "deploy/image"))
+
+import debian  # noqa: E402
+
 GLIBC = (2, 28)
 TAG = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
-# Packages behind code that is no archive of Debian's: sources that .ci compiles, headers, and g++'s runtime.
+# Packages behind the library's code: sources that .ci compiles, and g++'s runtime.
 OF_THE_LIBRARY = ("libprotobuf-dev", "libstdc++-12-dev")
-OF_THE_SERVER = (
-    "prometheus-cpp-dev",
-    "libspdlog-dev",
-    "libfmt-dev",
-    "nlohmann-json3-dev",
-    "libcli11-dev",
-)
 
 
 def run(*command: object, cwd: pathlib.Path | None = None) -> str:
@@ -44,16 +41,15 @@ class Part:
     name: str
     version: str
     purl: str
-    license: pathlib.Path
+    license: bytes
 
 
-def debian(names: Iterable[str]) -> list[Part]:
-    parts = []
-    for name in sorted(names):
-        version = run("dpkg-query", "-W", "-f", "${source:Version}", name)
-        purl = f"pkg:deb/debian/{name}@{version}?distro=bookworm"
-        parts.append(Part(name, version, purl, pathlib.Path(f"/usr/share/doc/{name}/copyright")))
-    return parts
+def parts_of(packages: Iterable[debian.Package]) -> list[Part]:
+    return [Part(one.name, one.version, one.url, one.copyright()) for one in sorted(packages)]
+
+
+def of_the_library() -> list[Part]:
+    return parts_of(debian.package(name) for name in OF_THE_LIBRARY)
 
 
 def unwind() -> Part:
@@ -61,7 +57,7 @@ def unwind() -> Part:
     version = run(sys.executable, "-m", "ziglang", "version").strip()
     zig = run(sys.executable, "-c", "import ziglang; print(ziglang.__path__[0])").strip()
     text = pathlib.Path(zig) / "lib/libunwind/LICENSE.TXT"
-    return Part("libunwind", version, f"pkg:pypi/ziglang@{version}", text)
+    return Part("libunwind", version, f"pkg:pypi/ziglang@{version}", text.read_bytes())
 
 
 def cuda_runtime(toolkit: pathlib.Path) -> Part:
@@ -70,9 +66,10 @@ def cuda_runtime(toolkit: pathlib.Path) -> Part:
     for about in toolkit.parents[1].glob("nvidia_cuda_runtime-*.dist-info"):
         version = about.name.removesuffix(".dist-info").partition("-")[2]
         purl = f"pkg:pypi/{name}@{version}"
-        return Part(name, version, purl, about / "licenses/License.txt")
+        return Part(name, version, purl, (about / "licenses/License.txt").read_bytes())
     version = json.loads((toolkit / "version.json").read_text())["cuda_cudart"]["version"]
-    return Part(name, version, f"pkg:generic/{name}@{version}", toolkit / "EULA.txt")
+    text = (toolkit / "EULA.txt").read_bytes()
+    return Part(name, version, f"pkg:generic/{name}@{version}", text)
 
 
 def bill_of_materials(name: str, version: str, parts: Iterable[Part]) -> str:
@@ -111,7 +108,8 @@ def pack(source: pathlib.Path, parts: list[Part], programs: Iterable[pathlib.Pat
     licenses = info / "licenses/third_party"
     licenses.mkdir(parents=True)
     for part in parts:
-        shutil.copy(part.license, licenses / part.name)
+        # The library and the server have protobuf of two versions.
+        (licenses / f"{part.name}-{part.version}").write_bytes(part.license)
     (info / "sboms").mkdir()
     bill = bill_of_materials(name.replace("_", "-"), version, parts)
     (info / "sboms/counterweight.cdx.json").write_text(bill)
@@ -131,16 +129,13 @@ def pack(source: pathlib.Path, parts: list[Part], programs: Iterable[pathlib.Pat
     print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def client(folder: pathlib.Path, archives: list[str], work: pathlib.Path) -> None:
+def client(folder: pathlib.Path, server: pathlib.Path, work: pathlib.Path) -> None:
     source = work / "client"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "tests", "cu13")
     shutil.copytree(ROOT / "client/python", source, ignore=ignored)
     shutil.copy(ROOT / "LICENSE", source)
     shutil.copy(folder / "libcounterweight.so", source / "counterweight_rl")
-    owners = run("dpkg-query", "-S", *archives).splitlines()
-    names = {line.partition(":")[0] for line in owners}
-    parts = debian(names.union(OF_THE_LIBRARY, OF_THE_SERVER))
-    pack(source, [*parts, unwind()], [folder / "counterweight-server"])
+    pack(source, [*of_the_library(), *parts_of(debian.linked(server)), unwind()], [server])
 
 
 def cuda(folder: pathlib.Path, toolkit: pathlib.Path, work: pathlib.Path) -> None:
@@ -153,7 +148,7 @@ def cuda(folder: pathlib.Path, toolkit: pathlib.Path, work: pathlib.Path) -> Non
     (source / "version.txt").write_text(version)
     # Both have one contract, so they are updated together.
     (source / "requirements.txt").write_text(f"counterweight-rl=={version}\n")
-    pack(source, [*debian(OF_THE_LIBRARY), unwind(), cuda_runtime(toolkit)])
+    pack(source, [*of_the_library(), unwind(), cuda_runtime(toolkit)])
 
 
 def main() -> None:
@@ -162,7 +157,7 @@ def main() -> None:
         if sys.argv[1] == "--cuda":
             cuda(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), work)
         else:
-            client(pathlib.Path(sys.argv[1]), sys.argv[2:], work)
+            client(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), work)
 
 
 main()

@@ -87,7 +87,7 @@ def test_each_library_has_its_package_in_the_bill_and_its_licence(
     known = {package["SPDXID"] for package in bill["packages"]}
     assert {one["relatedSpdxElement"] for one in links} <= known
     libraries = [f for f in tree.rglob("*.so*") if f.is_file() and not f.is_symlink()]
-    assert len(libraries) > 20
+    assert len(libraries) >= 5  # a release's server loads glibc alone
     packages = owners()
     for library in libraries:
         name = packages[f"/{library.relative_to(tree / 'usr')}"]

@@ -16,6 +16,7 @@ import zipfile
 import archive
 import assemble
 import bills
+import debian
 import pytest
 import tag
 
@@ -86,24 +87,48 @@ def test_a_sources_bill_has_what_compiles_it() -> None:
     }
 
 
+def deb(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns a Debian package with a program and a script."""
+    tree = folder / "tree"
+    (tree / "usr/bin").mkdir(parents=True)
+    (tree / "DEBIAN").mkdir()
+    (tree / "DEBIAN/control").write_text(
+        f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a <a@b.invalid>\nDescription: a\n"
+    )
+    shutil.copy("/bin/true", tree / "usr/bin/a")
+    (tree / "usr/bin/script").write_text("#!/bin/sh\n")
+    path = folder / "a.deb"
+    subprocess.run(["dpkg-deb", "-b", tree, path], check=True, capture_output=True)
+    return path
+
+
 def test_a_debian_packages_bill_has_the_libraries_that_its_programs_load(
     tmp_path: pathlib.Path,
 ) -> None:
-    tree = tmp_path / "tree"
-    (tree / "usr/bin").mkdir(parents=True)
-    (tree / "DEBIAN").mkdir()
-    control = (
-        "Package: a\nVersion: 1\nArchitecture: amd64\nMaintainer: a <a@b.invalid>\nDescription: a\n"
-    )
-    (tree / "DEBIAN/control").write_text(control)
-    shutil.copy("/bin/true", tree / "usr/bin/a")
-    (tree / "usr/bin/script").write_text("#!/bin/sh\n")
-    path = tmp_path / "a.deb"
-    subprocess.run(["dpkg-deb", "-b", tree, path], check=True, capture_output=True)
-    (libc,) = purls(bills.write("a.deb", path.read_bytes(), bills.of_deb(path), RELEASE))[
-        "DEPENDS_ON"
-    ]
+    path = deb(tmp_path, "a")
+    found = purls(bills.write("a.deb", path.read_bytes(), bills.of_deb(path), RELEASE))
+    (libc,) = found.pop("DEPENDS_ON")
     assert libc.startswith("pkg:deb/debian/libc6@2.")
+    assert not found
+
+
+def test_the_servers_bill_has_what_is_linked_into_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "root/var/lib/dpkg"
+    database.mkdir(parents=True)
+    (database / "status").write_text(
+        "Package: libgrpc-dev\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: a <a@b.invalid>\n"
+        "Source: grpc (1.83.0-2)\nVersion: 1.83.0-2+b1\nDescription: a\n"
+    )
+    monkeypatch.setattr(debian, "SERVER_ROOT", tmp_path / "root")
+    monkeypatch.setattr(bills, "SERVER", tmp_path / "counterweight-server")
+    (tmp_path / "counterweight-server.linked").write_text("libgrpc-dev\n")
+    path = deb(tmp_path, "counterweight-server")
+    found = purls(bills.write("a.deb", path.read_bytes(), bills.of_deb(path), RELEASE))
+    assert found["STATIC_LINK"] == {
+        "pkg:deb/debian/libgrpc-dev@1.83.0-2+b1?arch=amd64&distro=debian-sid"
+    }
 
 
 def test_the_charts_bill_has_the_image() -> None:

@@ -96,8 +96,9 @@ TEST(AuditedRowsTest, SumsOfEarlierBatchesAddUpToOneBatch) {
     request.mutable_audit()->clear_rows();
     for (int i = 0; i < 8; ++i) request.mutable_audit()->add_rows(begin + i);
     last = AnswerTo(request).audit();
-    request.mutable_audit()->mutable_sums()->Resize(last.sums_size(), 0.0);
     for (int i = 0; i < last.sums_size(); ++i) {
+      if (request.audit().sums_size() == i)
+        request.mutable_audit()->add_sums(0);
       request.mutable_audit()->set_sums(i,
                                         request.audit().sums(i) + last.sums(i));
     }

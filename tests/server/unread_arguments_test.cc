@@ -268,7 +268,7 @@ TEST(UnreadArguments, EveryFieldOfTheContractIsTried) {
   for (const std::string_view name : kUnread) tried.emplace(name);
   const Descriptor* const request = v1::CorrectRequest::descriptor();
   for (int i = 0; i < request->field_count(); ++i) {
-    EXPECT_TRUE(tried.count(request->field(i)->name()))
+    EXPECT_TRUE(tried.contains(std::string(request->field(i)->name())))
         << request->field(i)->name();
   }
   std::set<std::string> counts;
@@ -276,7 +276,7 @@ TEST(UnreadArguments, EveryFieldOfTheContractIsTried) {
     counts.insert(argument.name);
   const Descriptor* const global = v1::GlobalCounts::descriptor();
   for (int i = 0; i < global->field_count(); ++i) {
-    EXPECT_TRUE(counts.count(global->field(i)->name()))
+    EXPECT_TRUE(counts.contains(std::string(global->field(i)->name())))
         << global->field(i)->name();
   }
 }

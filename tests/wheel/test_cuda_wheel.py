@@ -52,9 +52,9 @@ def test_it_carries_code_for_gpus_and_its_licences(with_cuda: pathlib.Path) -> N
         names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
         assert b".nv_fatbin" in archive.read("counterweight_rl_cu13/libcounterweight.so")
         bill = json.loads(archive.read(names["sboms/counterweight.cdx.json"]))
-        parts = {part["name"] for part in bill["components"]}
-        assert {"nvidia-cuda-runtime", "libprotobuf-dev", "libunwind"} <= parts
-        for part in parts:
-            assert len(archive.read(names[f"licenses/third_party/{part}"])) > 200
+        parts = {part["name"]: part["version"] for part in bill["components"]}
+        assert {"nvidia-cuda-runtime", "libprotobuf-dev", "libunwind"} <= set(parts)
+        for name, version in parts.items():
+            assert len(archive.read(names[f"licenses/third_party/{name}-{version}"])) > 200
         requirement = f"Requires-Dist: counterweight-rl=={cw.__version__}".encode()
         assert requirement in archive.read(names["METADATA"])
