@@ -11,6 +11,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/version_info.h"
 #include "gtest/gtest.h"
 #include "tests/server/raw_unary.h"
 #include "tests/server/running_server.h"
@@ -72,8 +73,8 @@ TEST(PayloadPieces, ClearFreesThePayload) {
   EXPECT_TRUE(is_freed);
 }
 
-// gRPC closes connections to find memory. When it has none left to close, freed
-// memory makes it look again.
+// gRPC 1.51 closes connections to find memory. When it has none left to close,
+// freed memory makes it look again. Later releases read less, and close none.
 TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
   FreeingService service;
   grpc::ResourceQuota quota;
@@ -102,7 +103,9 @@ TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
     }
   }
   EXPECT_GT(service.freed(), 0) << "no message came";
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 66
   EXPECT_GT(closed, 0) << "there was memory for all";
+#endif
   server->Shutdown();
 }
 
