@@ -30,14 +30,21 @@ def to_request(request: Mapping[str, Any]) -> pb.CorrectRequest:
 
 
 def to_message(request: Mapping[str, Any], kind: type[MessageT]) -> MessageT:
-    """Returns the message of a request of some kind, which may have a method."""
-    method = request.get("method", {})
-    if "dialect" in method:
-        # Older versions make no Struct of a dict in a constructor.
-        block = struct_pb2.Struct()
-        block.update(method["dialect"]["block"])
-        request = {**request, "method": {"dialect": {**method["dialect"], "block": block}}}
+    """Returns the message of a request of some kind, which may have a method, and shadows."""
+    if "method" in request:
+        request = {**request, "method": _with_struct(request["method"])}
+    if "shadows" in request:
+        request = {**request, "shadows": [_with_struct(each) for each in request["shadows"]]}
     return kind(**request)
+
+
+def _with_struct(method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Older versions make no Struct of a dict in a constructor."""
+    if "dialect" not in method:
+        return method
+    block = struct_pb2.Struct()
+    block.update(method["dialect"]["block"])
+    return {"dialect": {**method["dialect"], "block": block}}
 
 
 def tensor_head(role: int, dtype: int) -> bytes:
