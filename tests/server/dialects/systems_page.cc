@@ -12,6 +12,7 @@
 #include "server/engine/dialect.h"
 #include "server/engine/names.h"
 #include "tests/server/dialects/golden.h"
+#include "tests/server/dialects/system_blocks.h"
 
 namespace counterweight::server {
 namespace {
@@ -303,7 +304,7 @@ std::string SystemsPage() {
         Kind{"Divisors of the loss", Divisors()}}) {
     page += Table(kind, systems);
   }
-  return page + std::string(kMeanings);
+  return page + std::string(kMeanings) + SystemSections();
 }
 
 }  // namespace counterweight::server

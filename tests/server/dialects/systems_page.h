@@ -7,8 +7,8 @@
 namespace counterweight::server {
 
 // Returns the page in Markdown: for each dialect the code that its answers are
-// compared with, the numbers of goldens, and the parts of methods that the
-// translations of its goldens' blocks have.
+// compared with, the numbers of goldens, the parts of methods that the
+// translations of its goldens' blocks have, and a block for its users.
 std::string SystemsPage();
 
 }  // namespace counterweight::server
