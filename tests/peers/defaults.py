@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import json
 import pathlib
 import tempfile
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import cut
 import releases
+import written_defaults
 
 
 def of_trl(**settings: Any) -> Any:
@@ -51,11 +55,58 @@ def of_verl() -> Any:
     }
 
 
+def of_slime() -> Any:
+    """The command line's, as its validation leaves them."""
+    return _of_command_line("slime/utils/arguments.py")
+
+
+def of_miles() -> Any:
+    return _of_command_line("miles/utils/arguments.py")
+
+
+def of_nemo_rl() -> Any:
+    from nemo_rl.algorithms.loss.loss_functions import ClippedPGLossConfig
+
+    return ClippedPGLossConfig()
+
+
+def of_prime_rl() -> Any:
+    from prime_rl.configs.trainer import DefaultLossConfig
+
+    return DefaultLossConfig()
+
+
+def of_areal() -> Any:
+    names = ("ProxLogpMethod", "PROX_LOGP_METHOD_RECOMPUTE")
+    made = cut.definitions("constants", {"areal/utils/constants.py": names}, Enum=enum.Enum)
+    found = written_defaults.of_class("areal/api/cli_args.py", "PPOActorConfig", vars(made))
+    return SimpleNamespace(**found)
+
+
+def of_roll() -> Any:
+    from test_roll_correction import original
+
+    found = written_defaults.of_class("roll/configs/base_config.py", "PPOConfig")
+    found |= written_defaults.of_class("roll/pipeline/rlvr/rlvr_config.py", "RLVRConfig")
+    return SimpleNamespace(**found, train_infer_correction=original.TrainInferCorrectionConfig())
+
+
+def _of_command_line(path: str) -> Any:
+    found = SimpleNamespace(**written_defaults.of_parser(path))
+    if found.eps_clip_high is None:
+        found.eps_clip_high = found.eps_clip
+    return found
+
+
 def block() -> dict[str, Any]:
-    """Returns the block of the release that this process has activated."""
+    """Returns the block of the release or checkout that this process has activated."""
     from counterweight_rl import dialect_blocks
 
-    found = {"openrlhf": of_openrlhf, "skyrl": of_skyrl, "trl": of_trl, "verl": of_verl}
+    found = {
+        **{"openrlhf": of_openrlhf, "skyrl": of_skyrl, "trl": of_trl, "verl": of_verl},
+        **{"slime": of_slime, "miles": of_miles, "nemo_rl": of_nemo_rl, "roll": of_roll},
+        **{"prime_rl": of_prime_rl, "areal": of_areal},
+    }
     plain = dialect_blocks.to_mapping(releases.PEER, found[releases.PEER]())
     return dict(json.loads(json.dumps(plain, default=_plain)))
 
@@ -69,14 +120,22 @@ def merged(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, An
     return both
 
 
-def answer(said: Mapping[str, Any], **arguments: Any) -> Any:
+def answer(said: Mapping[str, Any], *, own: Any = None, **arguments: Any) -> Any:
     """Returns the client's answer to a block of these fields alone.
 
-    The release's default object with the same fields has the same answer to the bit.
+    The system's default object with the same fields has the same answer to the bit.
+
+    Args:
+        said: The fields, facts of the call among them.
+        own: The default object; None: that of ``block``.
+        arguments: Of ``Client.correct``.
     """
     import counterweight_rl as cw
     import torch
+    from counterweight_rl import dialect_blocks
     from counterweight_rl.compat import client
+
+    whole_block = block() if own is None else dialect_blocks.to_mapping(releases.PEER, own)
 
     alone, whole = (
         client().correct(
@@ -84,7 +143,7 @@ def answer(said: Mapping[str, Any], **arguments: Any) -> Any:
             outputs=["gradient"],
             **arguments,
         )
-        for fields in (said, merged(block(), said))
+        for fields in (said, merged(whole_block, said))
     )
     for result in (alone, whole):
         assert not [one for one in result.warnings if "releases of" in one]
