@@ -35,9 +35,7 @@ def of_parser(path: str) -> dict[str, Any]:
     return found
 
 
-def of_class(
-    path: str, name: str, constants: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def of_class(path: str, name: str, constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns the defaults of a dataclass's own fields: literals, also in ``field(default=)``.
 
     Args:
