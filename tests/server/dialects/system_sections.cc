@@ -8,7 +8,7 @@
 namespace counterweight::server {
 namespace {
 
-constexpr std::string_view kHead = R"(
+constexpr std::string_view kBlocksHead = R"(
 ## A block for each system
 
 A block is the system's own configuration, and `cw.Dialect("SYSTEM", BLOCK)` in Python; bounds are starting points, which
@@ -35,7 +35,7 @@ std::string Code(std::string_view text) {
 }  // namespace
 
 std::string SystemSections() {
-  std::string page(kHead);
+  std::string page(kBlocksHead);
   for (const SystemBlock& block : SystemBlocks()) {
     page += Concat("\n### ", block.system, ": the block\n\n```json\n",
                    block.json, "\n```\n\n- **What changes**: ");
