@@ -74,8 +74,11 @@ TEST(PayloadPieces, ClearFreesThePayload) {
 }
 
 // gRPC 1.51 closes connections to find memory. When it has none left to close,
-// freed memory makes it look again. Later releases read less, and close none.
+// freed memory makes it look again.
 TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
+#if GRPC_CPP_VERSION_MAJOR > 1 || GRPC_CPP_VERSION_MINOR >= 66
+  GTEST_SKIP() << "this gRPC closes no connection to find memory";
+#endif
   FreeingService service;
   grpc::ResourceQuota quota;
   quota.Resize(kMessageBytes);
@@ -103,9 +106,7 @@ TEST(PayloadPieces, AreFreedWhileGrpcLooksForMemory) {
     }
   }
   EXPECT_GT(service.freed(), 0) << "no message came";
-#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 66
   EXPECT_GT(closed, 0) << "there was memory for all";
-#endif
   server->Shutdown();
 }
 
