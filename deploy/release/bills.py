@@ -28,7 +28,7 @@ SOURCE = "https://github.com/counterweight/counterweight"
 ARTEFACT = "SPDXRef-artefact"
 # Headers that the compiler includes into the C++ client; no file names them.
 COMPILED_IN = {"libcounterweight-client-dev": ("libprotobuf-dev", "libgrpc++-dev")}
-SERVER = pathlib.Path(__file__).resolve().parents[2] / "build/server/counterweight-server"
+SERVER = pathlib.Path(__file__).resolve().parents[2] / "build/server/linked/counterweight-server"
 ELF = b"\x7fELF"
 
 
