@@ -22,7 +22,7 @@ struct Input {
   InputRole role;
   v1::TensorRole wire;
   std::string_view name;
-  // Of the four tokens of a request.
+  // One number for each of the request's four tokens.
   std::vector<float> values;
 };
 
