@@ -64,7 +64,8 @@ Violations PlaceOutputs(const cw_request& request, const Decoded& decoded,
     } else if (data == nullptr) {
       data = answer->Allocate(size);
     }
-    batch->outputs[answer->places.size()] = data;
+    // Nothing is written to an empty output, wherever it lies.
+    if (size > 0) batch->outputs[answer->places.size()] = data;
     answer->places.push_back({data, size});
     return static_cast<std::byte*>(data);
   };
