@@ -17,8 +17,8 @@ struct ShadowEffect {
   double cosine = 0.0;      // sum (a w) (a r) / the root of both sums, [0, 1]
 };
 
-// `batch` lies in host memory; without kAdvantages a is 1, and tokens whose
-// advantage is not finite are left out. `counted` and `kept` are 1 for the
+// `batch` is in host memory. Without kAdvantages a is 1; a token with an
+// advantage that is not finite is left out. `counted` and `kept` are 1 for the
 // tokens that count and that the method keeps; `weights` may be null: 1. All
 // have the batch's positions. The same bits on every machine.
 ShadowEffect EffectOf(const Batch& batch, const uint8_t* counted,

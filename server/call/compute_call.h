@@ -39,7 +39,7 @@ class Work {
   virtual grpc::Status Encode(grpc::ByteBuffer* response) = 0;
   // Publishes a success. After Encode.
   virtual void Publish() = 0;
-  // True if a success is a corrected batch, whose stages are counted.
+  // Returns true for work that corrects a batch: its stages are counted.
   virtual bool Corrects() const { return false; }
 
  protected:

@@ -153,11 +153,9 @@ Result<Patient> DecodePatient(const v1::CorrectRequest& request,
 int64_t ExaminationBytes(const Patient& patient) {
   const int64_t mask =
       patient.tensors.has_shared_mask ? patient.layout.num_positions : 0;
-  const int64_t shadows =
-      patient.shadows.empty() ? 0 : ShadowBytes(patient.layout.num_positions);
   return ExaminationBytes(patient.layout.num_sequences,
                           kMostExaminedPositions) +
-         mask + shadows;
+         mask + ShadowBytes(patient.shadows);
 }
 
 Violations Diagnose(const Patient& patient, const kernels::StopRequest& stop,

@@ -12,7 +12,6 @@
 #include "kernels/doctor/shadow.h"
 #include "kernels/metrics.h"
 #include "server/engine/codec_enums.h"
-#include "server/engine/codec_method.h"
 #include "server/engine/names.h"
 
 namespace counterweight::server {
@@ -26,16 +25,6 @@ const void* DataOf(v1::TensorRole role, const Tensors& tensors) {
   if (role == v1::TENSOR_ROLE_RESPONSE_MASK) return tensors.response_mask;
   const auto slot = FromWire(kInputRoles, role);
   return slot ? tensors.views[static_cast<size_t>(*slot)].data : nullptr;
-}
-
-bool ReadsGroupIds(const v1::CorrectRequest& message, const Tensors& tensors,
-                   const Layout& layout) {
-  RequestFacts facts = FactsOf(message, tensors);
-  bool is_read = false;
-  facts.num_sequences = {layout.num_sequences, &is_read};
-  facts.padded_length = {layout.padded_length, &is_read};
-  const Result<Method> method = ReadMethod(message.method(), facts);
-  return method.ok() && method.value.uses_group_ids;
 }
 
 // "method.preset.name" is "shadows[0].preset.name" here; what else is wrong is
@@ -112,18 +101,18 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
                                     const RequestLimits& limits,
                                     const Tensors& tensors) {
   Result<ShadowedMethods> result;
+  if (request.shadows_size() == 0) return result;
   if (request.shadows_size() > kMaxShadows) {
     return {{},
             {{"shadows", Concat("has ", request.shadows_size(),
                                 " methods; at most ", kMaxShadows)}}};
   }
-  if (request.shadows_size() > 0 && request.audit().rows_size() > 0) {
+  if (request.audit().rows_size() > 0) {
     return {{},
             {{"shadows",
               "need old_log_probs of all rows, but audit.rows has some alone; "
               "send one of them"}}};
   }
-  const Layout layout = ReadLayout(request.layout(), limits).value;
   v1::CorrectRequest shape;
   *shape.mutable_layout() = request.layout();
   shape.set_non_finite_policy(v1::NON_FINITE_POLICY_DROP);
@@ -145,8 +134,6 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
     v1::CorrectRequest& message = shadow->message;
     message = shape;
     *message.mutable_method() = request.shadows(i);
-    *message.mutable_group_ids() = request.group_ids();
-    if (!ReadsGroupIds(message, tensors, layout)) message.clear_group_ids();
     Result<Decoded> decoded = Decode(message, limits, {.memory = &inputs});
     for (const Violation& violation : decoded.violations) {
       result.violations.push_back(ByShadow(i, violation));
@@ -157,10 +144,15 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
   return result;
 }
 
-int64_t ShadowBytes(int64_t num_positions) {
-  // Two of Weighed.
-  constexpr int64_t kBytes = 2 * (sizeof(float) + sizeof(uint8_t));
-  return kBytes * num_positions;
+int64_t ShadowBytes(const ShadowedMethods& methods) {
+  if (methods.empty()) return 0;
+  // Two of Weighed; and of each row of a method its length and offset.
+  constexpr int64_t kPositionBytes = 2 * (sizeof(float) + sizeof(uint8_t));
+  constexpr int64_t kRowBytes = 2 * sizeof(int64_t);
+  const Layout& layout = methods[0]->decoded.layout;
+  return kPositionBytes * layout.num_positions +
+         kRowBytes * layout.num_sequences *
+             static_cast<int64_t>(methods.size());
 }
 
 void DescribeShadows(const ShadowedMethods& methods,

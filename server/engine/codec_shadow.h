@@ -29,8 +29,8 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
                                     const RequestLimits& limits,
                                     const Tensors& tensors);
 
-// Bytes that DescribeShadows allocates.
-int64_t ShadowBytes(int64_t num_positions);
+// Bytes of the methods, and of what DescribeShadows allocates.
+int64_t ShadowBytes(const ShadowedMethods& methods);
 
 // Adds a Shadow for each method until `stop` returns true. response_mask: as
 // it is to be read. On the caller's thread; the same bits on every backend.

@@ -188,6 +188,19 @@ TEST(ShadowTest, RefusalsNameTheShadow) {
   EXPECT_THAT(AnswerOf(request).fields(), ElementsAre("shadows"));
 }
 
+TEST(ShadowTest, MemoryIsThatOfPositionsAndRows) {
+  v1::CorrectRequest request = ShadowBatch().Request();
+  const auto bytes = [&] {
+    const Result<Patient> patient = DecodePatient(request, {}, {});
+    return ExaminationBytes(patient.value);
+  };
+  const int64_t without = bytes();
+  *request.add_shadows() = NamedMethod("token_tis");
+  EXPECT_EQ(bytes() - without, 10 * kShadowTokens + 16 * kShadowRows);
+  *request.add_shadows() = NamedMethod("none");
+  EXPECT_EQ(bytes() - without, 10 * kShadowTokens + 2 * 16 * kShadowRows);
+}
+
 TEST(ShadowTest, AStopLeavesThemOut) {
   v1::CorrectRequest request = ShadowBatch().Request();
   *request.add_shadows() = NamedMethod("token_tis");

@@ -1858,7 +1858,7 @@ type DiagnoseRequest struct {
 	// none.
 	Audit *Audit `protobuf:"bytes,19,opt,name=audit,proto3" json:"audit,omitempty"`
 	// Describe what these methods' weights and rules would do to the batch; at
-	// most 4. Each reads the tensors and group_ids that Correct requires for it.
+	// most 4. Each needs the tensors that Correct requires for it with omit_loss.
 	// Not beside audit.rows.
 	Shadows       []*Method `protobuf:"bytes,20,rep,name=shadows,proto3" json:"shadows,omitempty"`
 	unknownFields protoimpl.UnknownFields
