@@ -41,7 +41,7 @@
 #include "server/log/request_log.h"
 #include "server/reload.h"
 #include "server/server.h"
-#include "server/spare_threads.h"
+#include "server/system_limits.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTERWEIGHT_HAS_SANITIZER
@@ -201,11 +201,9 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
   RaiseFileLimit();
   BoundHeap();
   RecordNoLockOrder();
-  if (!HasSpareThreads(NumThreadsAtStart(config))) {
-    std::cerr << "counterweight-server: cannot start "
-              << NumThreadsAtStart(config)
-              << " threads: the system allows fewer (ulimit -u, or pids.max of "
-                 "the container); see --threads\n";
+  const std::string limits = CheckSystemLimits(config);
+  if (!limits.empty()) {
+    std::cerr << "counterweight-server: " << limits << "\n";
     return 1;
   }
   const std::shared_ptr<spdlog::logger> logger =

@@ -31,15 +31,6 @@ constexpr std::chrono::milliseconds kTrimPeriod{5000};
 // Threads of reflection, gRPC's only synchronous service here: one per stream.
 constexpr int kMaxSynchronousThreads = 32;
 
-// Messages that gRPC assembles and answers that it sends; they are beside
-// max_bytes_in_flight, as they are admitted only when whole. The largest
-// message fits, however small the budget.
-int64_t TransportBytes(const Config& config) {
-  constexpr int64_t kBase = int64_t{448} << 20;
-  return std::max(kBase + config.max_bytes_in_flight * 3 / 10,
-                  kBase + config.max_message_bytes);
-}
-
 Admission::Limits AdmissionLimits(const Config& config) {
   return {.max_requests = config.max_requests_in_flight,
           .max_bytes = config.max_bytes_in_flight,

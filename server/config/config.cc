@@ -120,4 +120,10 @@ int NumThreads(const Config& config) {
   return AvailableCpus();
 }
 
+int64_t TransportBytes(const Config& config) {
+  constexpr int64_t kBase = int64_t{448} << 20;
+  return std::max(kBase + config.max_bytes_in_flight * 3 / 10,
+                  kBase + config.max_message_bytes);
+}
+
 }  // namespace counterweight::server

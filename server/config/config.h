@@ -102,6 +102,11 @@ bool HasMetricsTls(const Config& config);
 // config.threads, or AvailableCpus(); at least 1.
 int NumThreads(const Config& config);
 
+// The bound on what gRPC holds beside max_bytes_in_flight, which counts only
+// messages that have arrived whole: the parts of others, and answers that it
+// sends. The largest message fits, however small the budget.
+int64_t TransportBytes(const Config& config);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_CONFIG_CONFIG_H_

@@ -1,4 +1,4 @@
-#include "server/spare_threads.h"
+#include "server/system_limits.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 namespace counterweight::server {
 namespace {
 
-TEST(SpareThreads, CountsWhatTheConfigAsksFor) {
+TEST(SystemLimits, CountThreadsOfTheConfig) {
   Config config;
   config.threads = 1;
   const int least = NumThreadsAtStart(config);
@@ -21,13 +21,13 @@ TEST(SpareThreads, CountsWhatTheConfigAsksFor) {
   EXPECT_EQ(NumThreadsAtStart(config), least + 7 - 1);
 }
 
-TEST(SpareThreads, AFewThereAre) {
+TEST(SystemLimits, AFewThreadsAreThere) {
   EXPECT_TRUE(HasSpareThreads(0));
   EXPECT_TRUE(HasSpareThreads(4));
 }
 
 // Runs in a child of a user without other processes: the limit is per user.
-TEST(SpareThreads, AreCountedTogether) {
+TEST(SystemLimits, ThreadsAreCountedTogether) {
 #ifdef _GLIBCXX_TSAN
   GTEST_SKIP() << "ThreadSanitizer allows a forked child no threads";
 #endif
@@ -47,6 +47,19 @@ TEST(SpareThreads, AreCountedTogether) {
   EXPECT_EQ(has(7), 1);
   EXPECT_EQ(has(8), 0);
   EXPECT_EQ(has(1000), 0);
+}
+
+TEST(SystemLimits, AddressSpaceHasRoomForTheBudgets) {
+  Config config;
+  config.threads = 1;
+  const int64_t need = AddressSpaceNeed(config);
+  EXPECT_GT(need, config.max_bytes_in_flight + TransportBytes(config));
+  config.max_bytes_in_flight += int64_t{10} << 30;
+  EXPECT_EQ(AddressSpaceNeed(config), need + (int64_t{13} << 30))
+      << "gRPC's buffers grow by three tenths";
+  config.shared_memory_socket = "/run/shm.sock";
+  EXPECT_GT(AddressSpaceNeed(config),
+            need + (int64_t{13} << 30) + config.max_shared_memory_bytes);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""A server with a low limit of threads reports it."""
+"""A server with a low limit of threads or of address space reports it."""
 
 from __future__ import annotations
 
@@ -50,3 +50,36 @@ def test_too_few_threads_are_exit_code_one(limit: int) -> None:
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("counterweight-server: cannot start ")
     assert "--threads" in done.stderr
+
+
+def start(limit: int, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Starts a server with `limit` bytes of address space."""
+
+    def restrict() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    return subprocess.run(
+        [binary(), "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_SECONDS,
+        preexec_fn=restrict,
+    )
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "flags"),
+    [
+        (700, ("--max_bytes_in_flight=134217728", "--max_message_bytes=67108864")),
+        (1000, ("--max_bytes_in_flight=268435456", "--max_message_bytes=67108864")),
+        (2600, ()),
+    ],
+)
+def test_too_little_address_space_is_exit_code_one(megabytes: int, flags: tuple[str, ...]) -> None:
+    done = start(megabytes << 20, "--threads=2", *flags)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr.startswith(f"counterweight-server: {megabytes << 20} bytes of address space")
+    assert done.stderr.count("\n") == 1
+    assert "--max_bytes_in_flight=" in done.stderr
+    assert "cgroup" in done.stderr
