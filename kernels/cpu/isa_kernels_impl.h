@@ -142,20 +142,26 @@ void settle_row(const Job& job, int64_t index, const SegmentRecord* records,
   settle_segments(job, index, records, segments, *out);
 }
 
-// at(i): the record of segment i.
+// Adds up the loss of a row of several segments. at(i): the record of segment
+// i. Not inline: most rows have one, and need no instructions of it nearby.
+template <class At>
+[[gnu::noinline]] void take_loss_of(int64_t segments, At at, LossRecord& out) {
+  LossRecord all;
+  clear_loss(all);
+  for (int64_t i = 0; i < segments; ++i) extend_loss(all, at(i));
+  add_up(
+      kNumLossColumns, segments, [&](int64_t i) { return at(i).sums; },
+      all.sums);
+  take_loss(all, out);
+}
+
 template <class At>
 void settle_loss_of(const LossPlan& loss, int64_t segments, At at,
                     FinishedRow& row) {
   if (segments == 1) {
     take_loss(at(0), row.sums.loss);
   } else if (segments > 1) {
-    LossRecord all;
-    clear_loss(all);
-    for (int64_t i = 0; i < segments; ++i) extend_loss(all, at(i));
-    add_up(
-        kNumLossColumns, segments, [&](int64_t i) { return at(i).sums; },
-        all.sums);
-    take_loss(all, row.sums.loss);
+    take_loss_of(segments, at, row.sums.loss);
   }
   if (!loss.needs_row_gradient) return;
   row.state.loss.hand_back = hand_back(loss, row.sums.loss, row.state.loss);
@@ -286,15 +292,23 @@ class ShortRow {
       settle_segment<CpuLanes, false, true>(plan_, folded);
     }
     settle_loss();
-    ExactSum squares;
+    double squares[kMaxShortRowSegments];
     for (int64_t i = 0; i < segments_; ++i) {
       columns.clear_loss();
       walk.write_gradient(*job_.batch, span(i).begin, span(i).end,
                           job_.outputs->gradient);
-      squares.add(columns.fold_sum(kColumnLoss + kLossGradientSquared));
+      squares[i] = columns.fold_sum(kColumnLoss + kLossGradientSquared);
     }
     if (segments_ == 0) return;
-    out_.sums.loss.sums[kLossGradientSquared] = squares.sum();
+    out_.sums.loss.sums[kLossGradientSquared] =
+        segments_ == 1 ? squares[0] : sum_of(squares, segments_);
+  }
+
+  // As take_loss_of().
+  [[gnu::noinline]] static double sum_of(const double* addends, int64_t count) {
+    ExactSum sum;
+    for (int64_t i = 0; i < count; ++i) sum.add(addends[i]);
+    return sum.sum();
   }
 
   void settle_loss() {
