@@ -170,6 +170,10 @@ struct LossSpec {
   // A becomes float32(A factor_i) before everything, and the factor 1: for
   // surrogates that are not proportional to A.
   bool prescales_advantages = false;
+  // A becomes the row's mean of A over `over`, as float32, before the loss and
+  // after the rules: one advantage for a ratio of the whole row (AReaL's
+  // sequence level). For levels other than kToken.
+  bool averages_advantages = false;
   // V of tokens that rules dropped counts too: ROLL's token-mean has no mask.
   // For losses of tokens, without counts_padding.
   bool counts_dropped = false;

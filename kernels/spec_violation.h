@@ -33,6 +33,7 @@ enum class SpecField : uint8_t {
   kLossMetricsSource,
   kLossReductionScale,
   kLossPrescalesAdvantages,
+  kLossAveragesAdvantages,
   kLossCountsPadding,
   kLossAllowDoubleCorrection,
   // Members of KlSpec.

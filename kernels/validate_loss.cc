@@ -91,6 +91,12 @@ class LossChecker {
     Require(!loss_.prescales_advantages || !counts_kept,
             SpecField::kLossPrescalesAdvantages,
             "rules read the advantages, so what they keep cannot scale them");
+    Require(
+        !loss_.averages_advantages ||
+            (loss_.level != LossLevel::kToken && !loss_.prescales_advantages &&
+             !loss_.counts_padding && !loss_.measures_padding),
+        SpecField::kLossAveragesAdvantages,
+        "is for a ratio of the whole sequence, as GSPO's");
     Require(loss_.level == LossLevel::kToken || Has(kTraitLevels),
             SpecField::kLossSurrogate, "has no ratio of a whole sequence");
     Require(IsOfCurrent(loss_.source), SpecField::kLossSource,

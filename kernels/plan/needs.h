@@ -52,9 +52,10 @@ enum Need : Needs {
   kNeedKlRatio = Needs{1} << 26,      // LossPlan::has_kl_ratio, has_kl_source
   kNeedPadding = Needs{1} << 27,      // masked positions are read
   kNeedSelection = Needs{1} << 28,    // KL_COV, CLIP_COV
-  kNeedRowAdvantages = Needs{1} << 29,  // prescales_advantages
-  kNeedPeerLoss = Needs{1} << 30,       // LossSpec::peer_sums, with metrics
-  kNeedDroppedLoss = Needs{1} << 31,    // LossPlan::counts_dropped
+  kNeedRowAdvantages = Needs{1} << 29,   // prescales_advantages
+  kNeedPeerLoss = Needs{1} << 30,        // LossSpec::peer_sums, with metrics
+  kNeedDroppedLoss = Needs{1} << 31,     // LossPlan::counts_dropped
+  kNeedMeanAdvantages = Needs{1} << 32,  // averages_advantages
 };
 
 // Sets with a name of their own.

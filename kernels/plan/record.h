@@ -36,8 +36,9 @@ struct LossRow {
   // The factor of both reductions.
   double factor;
   double kl_factor;
-  // prescales_advantages: what advantages are multiplied by, else 1.
-  double advantage_scale;
+  // prescales_advantages: what advantages are multiplied by.
+  // averages_advantages: their mean. Else 1.
+  double advantage;
   // d loss / d l of each token of LossSpec::over, from the whole row.
   double hand_back;
   // Levels other than kToken: r, r - 1, and dr / dS.

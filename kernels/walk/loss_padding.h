@@ -76,7 +76,7 @@ struct LossPadding {
       drop_non_finite(s, t.kl, t);
     }
     load(batch, InputRole::kAdvantages, s, t, t.advantages);
-    const double scale = row.advantage_scale;
+    const double scale = row.advantage;
     for_each_position<kWidth>(s.steps, [&](int k, int i) {
       const float x = t.advantages.at[k][i];
       const float a = select(is_finite(x), x, 0.0f);

@@ -62,7 +62,7 @@ COUNTERWEIGHT_HD void initial_loss(const LossPlan& loss,
                                    const LossContext& context, int64_t index,
                                    LossRow& out) {
   out = LossRow{};
-  out.advantage_scale = 1.0;
+  out.advantage = 1.0;
   out.ratio = 1.0f;
   out.slope = 1.0f;
   out.factor = context.row_factors != nullptr ? context.row_factors[index]
@@ -72,7 +72,7 @@ COUNTERWEIGHT_HD void initial_loss(const LossPlan& loss,
                       ? out.factor
                       : context.kl_factor;
   if (loss.spec.prescales_advantages) {
-    out.advantage_scale = out.factor;
+    out.advantage = out.factor;
     out.factor = 1.0;
   }
 }
@@ -93,6 +93,10 @@ COUNTERWEIGHT_HD void decide_loss(const Plan& plan, const LossContext& context,
         row_factor(loss.spec.kl.reduction, context.kl_factor, counts);
   }
   if (loss.spec.level != LossLevel::kToken) set_sequence_ratio(loss, row, out);
+  if (loss.spec.averages_advantages) {
+    out.advantage =
+        row.sums[kLossAdvantage] / at_least_one(row.sums[kLossSeen]);
+  }
   // If rules dropped all tokens of a row, its padding is dropped too.
   out.padding_counts = counts.kept > 0.0 || !(counts.tokens > 0.0);
   const SurrogateRow of_row{row, counts.tokens, weight, context.normalizer};

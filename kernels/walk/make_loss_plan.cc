@@ -68,7 +68,8 @@ LossPlan MakeLossPlan(const CorrectionSpec& spec) {
   plan.ratio_of_row = !plan.has_ratio || loss.level != LossLevel::kToken ||
                       info.Has(kTraitRowRatio);
   plan.reads_excess = info.Has(kTraitExcess);
-  plan.sums_advantages = plan.selects || info.Has(kTraitRowAdvantage);
+  plan.sums_advantages =
+      plan.selects || info.Has(kTraitRowAdvantage) || loss.averages_advantages;
   plan.needs_row_gradient =
       loss.level == LossLevel::kSequence &&
       (info.Has(kTraitRatioSlope) ||

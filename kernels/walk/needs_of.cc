@@ -26,6 +26,9 @@ bool MarksUnknown(const Plan& plan) {
 // Bit `need` where `has`.
 Needs Where(bool has, Need need) { return has ? need : Needs{0}; }
 
+// The sums of advantages are of walks with all surrogates.
+constexpr Needs kMeanAdvantages = kNeedMeanAdvantages | kNeedSurrogates;
+
 Needs NeedsOfLoss(const LossPlan& loss) {
   if (!loss.active) return 0;
   return kNeedLoss | NeedOf(InfoOf(loss.spec.surrogate)) |
@@ -37,7 +40,8 @@ Needs NeedsOfLoss(const LossPlan& loss) {
          Where(loss.reads_padding, kNeedPadding) |
          Where(loss.counts_dropped, kNeedDroppedLoss) |
          Where(loss.selects, kNeedSelection) |
-         Where(loss.spec.prescales_advantages, kNeedRowAdvantages);
+         Where(loss.spec.prescales_advantages, kNeedRowAdvantages) |
+         (loss.spec.averages_advantages ? kMeanAdvantages : Needs{0});
 }
 
 Needs NeedsOfWeight(const WeightPlan& weight) {

@@ -50,6 +50,17 @@ COUNTERWEIGHT_HD void scale_advantages(double scale, TileState<Lanes>& s) {
       });
 }
 
+template <class Lanes>
+COUNTERWEIGHT_HD void set_advantages(double advantage, TileState<Lanes>& s) {
+  constexpr int kAdvantages = static_cast<int>(InputRole::kAdvantages);
+  const Vec a = splat(static_cast<float>(advantage));
+  for_each_group<Lanes::kWidth>(
+      s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+        const Vec counts = s.mask.vec(k, g);
+        s.input[kAdvantages].set(k, g, counts != 0.0f ? a : Vec{});
+      });
+}
+
 // Writes the values of Outputs::weights into s.weight. Without a loss the
 // weights are divided by the normalizer when the batch is over.
 template <class Lanes>
@@ -111,7 +122,7 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
       (kStats ? plan.statistics_exps : 0u) | (kOutput ? plan.output_exps : 0u);
   RatioPhase<Lanes>::run(plan, batch, exps, s, acc);
   if (needs<Lanes>(plan, kNeedRowAdvantages)) {
-    scale_advantages(task.row.loss.advantage_scale, s);
+    scale_advantages(task.row.loss.advantage, s);
   }
   if (kStats) DriftPhase<Lanes>::run(plan, s, acc);
 #ifndef COUNTERWEIGHT_ONE_LANE
@@ -140,6 +151,9 @@ COUNTERWEIGHT_HD void walk_tile(const Plan& plan, const Batch& batch,
     finish_weights(plan, task, s);
   }
   Lanes::store(s.weight, s, outputs.weights);
+  if (needs<Lanes>(plan, kNeedMeanAdvantages)) {
+    set_advantages(task.row.loss.advantage, s);
+  }
   if (has_loss) {
     LossPhase<Lanes>::run(plan, batch, *task.loss, task.row, kStats,
                           task.loss_only, task.leaves_slopes, s, acc,

@@ -70,6 +70,7 @@ void EncodeLoss(const LossSpec& loss, v1::CorrectionConfig* config) {
   EncodeNumbers(loss, out);
   out->set_ratio_source(ToWire(kRatioSources, loss.source));
   out->set_allow_double_correction(loss.allow_double_correction);
+  out->set_average_advantages(loss.averages_advantages);
   if (loss.kl.estimator != KlEstimator::kNone) {
     EncodeKl(loss.kl, config->mutable_kl_penalty());
   }

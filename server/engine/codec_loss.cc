@@ -40,6 +40,7 @@ class LossDecoder {
     spec_.level = row->level;
     spec_.seed = facts_.seed;
     spec_.allow_double_correction = loss.allow_double_correction();
+    spec_.averages_advantages = loss.average_advantages();
     DecodeNumbers(loss, *row);
     DecodeSource(loss.ratio_source());
     spec_.reduction = DecodeReduction(loss, facts_, prefix_, violations_);

@@ -47,6 +47,7 @@ constexpr FieldName kFieldNames[] = {
     {SpecField::kLossReductionScale, Part::kLoss, "norm_length"},
     {SpecField::kLossPrescalesAdvantages, Part::kLoss, "prescales_advantages",
      /*is_on_wire=*/false},
+    {SpecField::kLossAveragesAdvantages, Part::kLoss, "average_advantages"},
     {SpecField::kLossCountsPadding, Part::kLoss, "counts_padding",
      /*is_on_wire=*/false},
     {SpecField::kLossAllowDoubleCorrection, Part::kLoss,

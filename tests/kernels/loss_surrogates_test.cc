@@ -259,6 +259,27 @@ TEST_P(LossSurrogates, NoWeightOfAnInfiniteValueIsNothing) {
   EXPECT_EQ(corrected.gradient, std::vector<float>({0.0f, -3.0f}));
 }
 
+// A mean of 1.5 is above the clip with both tokens; alone, the second would
+// train. What a rule drops has no part in it.
+TEST_P(LossSurrogates, AveragedAdvantagesAreOnePerRow) {
+  CorrectionSpec spec = WithLoss({.surrogate = Surrogate::kPpoClip,
+                                  .level = LossLevel::kSequence,
+                                  .clip_low = 0.25,
+                                  .clip_high = 0.25});
+  spec.loss.reduction = kPlainSum;
+  const OwnedBatch batch({PolicyRow({1.0f, 1.0f}, {4, -1})});
+  EXPECT_NEAR(Correct(spec, batch).sums().loss.total, -5 + std::exp(1.0), 1e-5);
+  spec.loss.averages_advantages = true;
+  const Corrected averaged = Correct(spec, batch);
+  EXPECT_EQ(averaged.sums().loss.total, -2 * 1.5 * 1.25);
+  EXPECT_EQ(averaged.gradient, std::vector<float>({0.0f, 0.0f}));
+  spec.num_rules = 1;
+  spec.rules[0] = {.source = RatioSource::kCurrentOld,
+                   .condition = Condition::kPositiveAdvantage,
+                   .upper = 0.5};
+  EXPECT_NEAR(Correct(spec, batch).sums().loss.total, std::exp(1.0), 1e-5);
+}
+
 COUNTERWEIGHT_ON_EVERY_BACKEND(LossSurrogates);
 
 }  // namespace

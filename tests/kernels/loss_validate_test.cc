@@ -147,6 +147,23 @@ TEST(ValidateLoss, PrescaledAdvantagesKnowNoKeptTokens) {
   EXPECT_FALSE(FieldsOf(loss).empty());
 }
 
+TEST(ValidateLoss, AveragedAdvantagesAreOfRatiosOfRows) {
+  LossSpec loss = Of(Surrogate::kPpoClip);
+  loss.averages_advantages = true;
+  EXPECT_FALSE(FieldsOf(loss).empty()) << "a ratio for each token";
+  loss.level = LossLevel::kSequence;
+  EXPECT_TRUE(FieldsOf(loss).empty());
+  loss.level = LossLevel::kSequenceToken;
+  EXPECT_TRUE(FieldsOf(loss).empty());
+  for (bool LossSpec::*other :
+       {&LossSpec::prescales_advantages, &LossSpec::counts_padding,
+        &LossSpec::measures_padding}) {
+    LossSpec both = loss;
+    both.*other = true;
+    EXPECT_FALSE(FieldsOf(both).empty());
+  }
+}
+
 TEST(ValidateLoss, Penalties) {
   LossSpec loss = Of(Surrogate::kPpoClip);
   for (double bad : {0.0, -1.0, double{kNaN}}) {

@@ -87,6 +87,8 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
       row.info.Has(kernels::kTraitDivergence) && std::isfinite(said.ratio_cap);
   said.seed = loss.seed;
   said.allow_double_correction = true;
+  said.averages_advantages =
+      said.level != kernels::LossLevel::kToken && random.Chance(0.5);
   said.reduction = SayableReduction(random);
   if (row.wire == v1::SURROGATE_GEO_MEAN) {
     said.reduction = {BatchCount::kKeptRows, RowCount::kKeptTokens};

@@ -34,6 +34,10 @@ LossSpec Legal(LossSpec loss) {
     if (loss.reduction.row == RowCount::kKeptTokens)
       loss.reduction.row = RowCount::kTokens;
   }
+  if (loss.level == LossLevel::kToken || loss.prescales_advantages ||
+      loss.counts_padding || loss.measures_padding) {
+    loss.averages_advantages = false;
+  }
   KlSpec& kl = loss.kl;
   if (kl.straight_through || !HasRatio(surrogate) || info.Has(kTraitRowRatio))
     kl.importance_weighted = !kl.straight_through && kl.has_own_ratio;
@@ -225,6 +229,7 @@ LossSpec RandomLoss(Random& random, double spread, int64_t longest,
   loss.over = AnyLossEnum(over, TokenSet::kKept);
   loss.reduction = RandomReduction(reduction);
   loss.prescales_advantages = of("prescales_advantages").Chance(0.2);
+  loss.averages_advantages = of("averages_advantages").Chance(0.5);
   if (of("padded_length").Chance(0.5)) loss.padded_length = longest + 5;
   loss.counts_padding =
       loss.padded_length > 0 && of("counts_padding").Chance(0.3);
@@ -267,6 +272,7 @@ std::string Describe(const LossSpec& loss) {
        << static_cast<int>(loss.reduction.count) << " "
        << static_cast<int>(loss.reduction.row)
        << (loss.prescales_advantages ? ", prescaled" : "")
+       << (loss.averages_advantages ? ", averaged" : "")
        << (loss.applies_weight ? "" : ", without weight")
        << (loss.counts_dropped ? ", of dropped tokens too" : "")
        << ", padded to " << loss.padded_length

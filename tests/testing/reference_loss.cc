@@ -59,11 +59,25 @@ class RowReader {
       result.metrics_log_ratio.push_back(row.LogRatio(loss_.metrics_source, t));
       result.weights.push_back(result.has_weight ? weights[t] : 1.0);
     }
+    AverageAdvantages(&result);
     AddPadding(row, &result);
     return result;
   }
 
  private:
+  void AverageAdvantages(ReferenceLossRow* row) const {
+    if (!loss_.averages_advantages) return;
+    double sum = 0.0;
+    for (size_t t = 0; t < row->points.size(); ++t) {
+      if (row->over[t]) sum += row->points[t].advantage;
+    }
+    const double count = std::max<double>(1.0, CountOf(row->over));
+    for (size_t t = 0; t < row->points.size(); ++t) {
+      if (!row->counts[t]) continue;
+      row->points[t].advantage = static_cast<float>(sum / count);
+    }
+  }
+
   // d of the penalty.
   double DifferenceAt(const ReferenceRow& row, int64_t t) const {
     const double l = row.LogRatio(loss_.kl.source, t);

@@ -1473,8 +1473,12 @@ type PolicyLoss struct {
 	// Apply the importance weight although the surrogate's own ratio already
 	// corrects the same drift. False: such a combination is INVALID_ARGUMENT.
 	AllowDoubleCorrection bool `protobuf:"varint,22,opt,name=allow_double_correction,json=allowDoubleCorrection,proto3" json:"allow_double_correction,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Replace each advantage by the mean over the kept tokens of its sequence:
+	// one advantage beside one ratio for the whole sequence. For GSPO, GSPO_TOKEN
+	// and LUSPO; INVALID_ARGUMENT with other surrogates.
+	AverageAdvantages bool `protobuf:"varint,23,opt,name=average_advantages,json=averageAdvantages,proto3" json:"average_advantages,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PolicyLoss) Reset() {
@@ -1657,6 +1661,13 @@ func (x *PolicyLoss) GetNormLength() float64 {
 func (x *PolicyLoss) GetAllowDoubleCorrection() bool {
 	if x != nil {
 		return x.AllowDoubleCorrection
+	}
+	return false
+}
+
+func (x *PolicyLoss) GetAverageAdvantages() bool {
+	if x != nil {
+		return x.AverageAdvantages
 	}
 	return false
 }
@@ -2026,7 +2037,7 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\f_token_clampB\x12\n" +
 	"\x10_aggregate_clampB\b\n" +
 	"\x06_lowerB\b\n" +
-	"\x06_upper\"\xa5\n" +
+	"\x06_upper\"\xd4\n" +
 	"\n" +
 	"\n" +
 	"PolicyLoss\x129\n" +
@@ -2056,7 +2067,8 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x14covariance_kl_weight\x18\x14 \x01(\x01H\x0fR\x12covarianceKlWeight\x88\x01\x01\x12$\n" +
 	"\vnorm_length\x18\x15 \x01(\x01H\x10R\n" +
 	"normLength\x88\x01\x01\x126\n" +
-	"\x17allow_double_correction\x18\x16 \x01(\bR\x15allowDoubleCorrectionB\v\n" +
+	"\x17allow_double_correction\x18\x16 \x01(\bR\x15allowDoubleCorrection\x12-\n" +
+	"\x12average_advantages\x18\x17 \x01(\bR\x11averageAdvantagesB\v\n" +
 	"\t_clip_lowB\f\n" +
 	"\n" +
 	"_clip_highB\f\n" +

@@ -122,6 +122,8 @@ class PolicyLoss:
             width.
         allow_double_correction: Apply the importance weight although the surrogate's own ratio
             already corrects the same drift.
+        average_advantages: Replace each advantage by the mean over the kept tokens of its sequence.
+            For GSPO, GSPO_TOKEN and LUSPO.
     """
 
     surrogate: Surrogate
@@ -146,6 +148,7 @@ class PolicyLoss:
     covariance_kl_weight: float | None = None
     norm_length: float | None = None
     allow_double_correction: bool = False
+    average_advantages: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,19 +17,8 @@ namespace {
 using google::protobuf::Struct;
 
 void SetArealReport(const ArealReport& report, Translation* translation) {
-  const bool takes_means = report.has_loss && report.loss.by_sequence();
-  translation->report_judges = takes_means;
-  translation->report = [report, takes_means](const kernels::BatchSums& sums,
-                                              MetricMap* metrics,
-                                              Violations* violations) {
-    if (takes_means && sums.peers.loss.mixed_rows > 0) {
-      violations->push_back(
-          {"tensors[ADVANTAGES]",
-           "importance_sampling_level 'sequence' takes the mean advantage of "
-           "a row's kept tokens, which is not computed yet: entries must be "
-           "equal along a row."});
-      return;
-    }
+  translation->report = [report](const kernels::BatchSums& sums,
+                                 MetricMap* metrics, Violations*) {
     AddArealMetrics(report, sums, metrics);
   };
 }

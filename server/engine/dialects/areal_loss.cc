@@ -75,7 +75,10 @@ ArealLoss ReadArealLoss(const BlockReader& reader,
   loss.tau_negative = reader.ReadNumber("sapo_tau_neg", 1.05, kPositive);
   const auto level =
       reader.ReadName(kArealLossLevel, kArealLevels[0], kArealLevels);
-  if (level == size_t{1}) loss.level = LossLevel::kSequence;
+  if (level == size_t{1}) {
+    loss.level = LossLevel::kSequence;
+    loss.averages_advantages = true;
+  }
   if (of.by_sequence() && of.type == ArealLossType::kCispo) {
     reader.Violate(kArealLossLevel,
                    Concat(kArealCispo, " goes with level 'token' only."));

@@ -160,21 +160,12 @@ TEST(ArealTest, APolicyComparedWithItselfHasTheWeightOne) {
   }
 }
 
-TEST(ArealTest, ASequencesAdvantagesMustBeOne) {
+TEST(ArealTest, ASequenceHasTheMeanAdvantageOfItsKeptTokens) {
   const Translation t = Areal(R"({"importance_sampling_level": "sequence"})");
   EXPECT_EQ(t.spec.loss.level, LossLevel::kSequence);
   EXPECT_EQ(t.spec.loss.over, kernels::TokenSet::kKept);
-  EXPECT_TRUE(t.report_judges);
-  kernels::BatchSums sums{};
-  MetricMap metrics;
-  Violations violations;
-  t.report(sums, &metrics, &violations);
-  EXPECT_THAT(violations, IsEmpty());
-  sums.peers.loss.mixed_rows = 1;
-  t.report(sums, &metrics, &violations);
-  ASSERT_EQ(violations.size(), 1);
-  EXPECT_EQ(violations[0].field, "tensors[ADVANTAGES]");
-  EXPECT_FALSE(Areal("{}").report_judges);
+  EXPECT_TRUE(t.spec.loss.averages_advantages);
+  EXPECT_FALSE(Areal("{}").spec.loss.averages_advantages);
 }
 
 TEST(ArealTest, SettingsWithoutEffectAreWarnedOf) {

@@ -66,9 +66,6 @@ def ppo_actor_loss_fn(
     block = block_of(settings)
     lengths = lengths_of(loss_mask, cu_seqlens, block)
     advantages = advantages.detach()
-    if importance_sampling_level == "sequence":
-        policies = (proximal_logprobs, old_logprobs) if "rejection_sampling" in block else None
-        advantages = by_row(advantages, loss_mask, lengths, block, policies)
     result = _service.correct(
         "areal",
         block,
@@ -181,43 +178,6 @@ def _of_tokens(
         dual = limit < losses
         losses = torch.minimum(losses, limit)
     return {"loss": losses, "clip_mask": free < bounded, "dual_clip_mask": dual}
-
-
-def by_row(
-    advantages: torch.Tensor,
-    loss_mask: torch.Tensor,
-    lengths: list[int] | None,
-    block: dict[str, Any],
-    policies: tuple[torch.Tensor, torch.Tensor] | None,
-) -> torch.Tensor:
-    """Returns each row's mean advantage over kept tokens, at all of its positions.
-
-    Args:
-        advantages: [B, T] or [N].
-        loss_mask: The same shape.
-        lengths: Of packed sequences; None: padded ones.
-        block: The dialect's.
-        policies: Log-probs of the proximal and the sampling policy, which rejection sampling
-            compares; None: every token is kept.
-    """
-    kept = loss_mask.bool()
-    means = row_means(advantages, kept, lengths)
-    if policies is None or torch.equal(advantages[kept], means[kept]):
-        return means
-    result = _service.correct(
-        "areal",
-        block_of({"rejection_sampling": block["rejection_sampling"]}),
-        release="",
-        old_log_probs=policies[0].detach(),
-        rollout_log_probs=policies[1].detach(),
-        response_mask=loss_mask,
-        sequence_lengths=lengths,
-        outputs=("keep_mask",),
-        metrics=False,
-        own_warning=OWN_WARNING,
-    )
-    assert result.keep_mask is not None  # requested
-    return row_means(advantages, result.keep_mask.bool(), lengths)
 
 
 def row_means(values: torch.Tensor, kept: torch.Tensor, lengths: list[int] | None) -> torch.Tensor:

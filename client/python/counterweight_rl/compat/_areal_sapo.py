@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from counterweight_rl.compat import _service
-from counterweight_rl.compat._areal_loss import OWN_WARNING, by_row, lengths_of, row_means
+from counterweight_rl.compat._areal_loss import OWN_WARNING, lengths_of, row_means
 from counterweight_rl.torch import attach, outputs_for
 
 
@@ -51,8 +51,6 @@ def sapo_loss_fn(
     }
     lengths = lengths_of(loss_mask, cu_seqlens, block)
     advantages = advantages.detach()
-    if importance_sampling_level == "sequence":
-        advantages = by_row(advantages, loss_mask, lengths, block, None)
     result = _service.correct(
         "areal",
         block,
@@ -73,6 +71,7 @@ def sapo_loss_fn(
         ratio, gain = log_ratio.exp(), torch.where(mask, advantages, 0.0)
         if importance_sampling_level == "sequence":
             ratio = row_means(log_ratio, mask, lengths).exp()
+            gain = row_means(gain, mask, lengths)
         gates = [4 / tau * torch.sigmoid(tau * (ratio - 1)) for tau in (tau_pos, tau_neg)]
         gate = torch.where(gain > 0, *gates)
         none = torch.zeros_like(mask)

@@ -293,7 +293,7 @@ class RejectionRule(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ratio_source: _Optional[_Union[RatioSource, str]] = ..., estimator: _Optional[_Union[Estimator, str]] = ..., aggregation: _Optional[_Union[Aggregation, str]] = ..., token_clamp: _Optional[float] = ..., aggregate_clamp: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., condition: _Optional[_Union[RuleCondition, str]] = ..., effect: _Optional[_Union[RuleEffect, str]] = ...) -> None: ...
 
 class PolicyLoss(_message.Message):
-    __slots__ = ("surrogate", "ratio_source", "aggregation", "denominator", "clip_low", "clip_high", "dual_clip", "ratio_cap", "log_ratio_clamp", "tau_positive", "tau_negative", "k_positive", "lambda_positive", "k_negative", "lambda_negative", "beta", "covariance_fraction", "covariance_lower", "covariance_upper", "covariance_kl_weight", "norm_length", "allow_double_correction")
+    __slots__ = ("surrogate", "ratio_source", "aggregation", "denominator", "clip_low", "clip_high", "dual_clip", "ratio_cap", "log_ratio_clamp", "tau_positive", "tau_negative", "k_positive", "lambda_positive", "k_negative", "lambda_negative", "beta", "covariance_fraction", "covariance_lower", "covariance_upper", "covariance_kl_weight", "norm_length", "allow_double_correction", "average_advantages")
     SURROGATE_FIELD_NUMBER: _ClassVar[int]
     RATIO_SOURCE_FIELD_NUMBER: _ClassVar[int]
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +316,7 @@ class PolicyLoss(_message.Message):
     COVARIANCE_KL_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     NORM_LENGTH_FIELD_NUMBER: _ClassVar[int]
     ALLOW_DOUBLE_CORRECTION_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_ADVANTAGES_FIELD_NUMBER: _ClassVar[int]
     surrogate: Surrogate
     ratio_source: RatioSource
     aggregation: LossAggregation
@@ -338,7 +339,8 @@ class PolicyLoss(_message.Message):
     covariance_kl_weight: float
     norm_length: float
     allow_double_correction: bool
-    def __init__(self, surrogate: _Optional[_Union[Surrogate, str]] = ..., ratio_source: _Optional[_Union[RatioSource, str]] = ..., aggregation: _Optional[_Union[LossAggregation, str]] = ..., denominator: _Optional[_Union[LossDenominator, str]] = ..., clip_low: _Optional[float] = ..., clip_high: _Optional[float] = ..., dual_clip: _Optional[float] = ..., ratio_cap: _Optional[float] = ..., log_ratio_clamp: _Optional[float] = ..., tau_positive: _Optional[float] = ..., tau_negative: _Optional[float] = ..., k_positive: _Optional[float] = ..., lambda_positive: _Optional[float] = ..., k_negative: _Optional[float] = ..., lambda_negative: _Optional[float] = ..., beta: _Optional[float] = ..., covariance_fraction: _Optional[float] = ..., covariance_lower: _Optional[float] = ..., covariance_upper: _Optional[float] = ..., covariance_kl_weight: _Optional[float] = ..., norm_length: _Optional[float] = ..., allow_double_correction: bool = ...) -> None: ...
+    average_advantages: bool
+    def __init__(self, surrogate: _Optional[_Union[Surrogate, str]] = ..., ratio_source: _Optional[_Union[RatioSource, str]] = ..., aggregation: _Optional[_Union[LossAggregation, str]] = ..., denominator: _Optional[_Union[LossDenominator, str]] = ..., clip_low: _Optional[float] = ..., clip_high: _Optional[float] = ..., dual_clip: _Optional[float] = ..., ratio_cap: _Optional[float] = ..., log_ratio_clamp: _Optional[float] = ..., tau_positive: _Optional[float] = ..., tau_negative: _Optional[float] = ..., k_positive: _Optional[float] = ..., lambda_positive: _Optional[float] = ..., k_negative: _Optional[float] = ..., lambda_negative: _Optional[float] = ..., beta: _Optional[float] = ..., covariance_fraction: _Optional[float] = ..., covariance_lower: _Optional[float] = ..., covariance_upper: _Optional[float] = ..., covariance_kl_weight: _Optional[float] = ..., norm_length: _Optional[float] = ..., allow_double_correction: bool = ..., average_advantages: bool = ...) -> None: ...
 
 class KlPenalty(_message.Message):
     __slots__ = ("estimator", "coefficient", "token_clamp", "value_clamp", "straight_through", "importance_weighted")
