@@ -35,19 +35,23 @@ Advantages ReadAdvantages(const Batch& batch) {
     row.resize(static_cast<size_t>(n));
     Read(tensor, begin, n, row.data());
     double sum = 0.0;
-    int64_t tokens = 0;
+    // Of the loop alone, and without branches: both ways are as likely.
+    int64_t tokens = 0, negative = 0, positive = 0, non_finite = 0;
+    const float* const advantages = row.data();
+    const uint8_t* const mask = batch.response_mask + begin;
     for (int64_t i = 0; i < n; ++i) {
-      if (batch.response_mask[begin + i] == 0) continue;
-      const float advantage = row[static_cast<size_t>(i)];
-      if (!is_finite(advantage)) {
-        ++found.non_finite;
-        continue;
-      }
+      const bool counts = mask[i] != 0;
+      const bool is_number = is_finite(advantages[i]);
+      const float advantage = counts & is_number ? advantages[i] : 0.0f;
       sum += double{advantage};
-      found.negative += advantage < 0.0f;
-      found.positive += advantage > 0.0f;
-      ++tokens;
+      negative += advantage < 0.0f;
+      positive += advantage > 0.0f;
+      tokens += counts & is_number;
+      non_finite += counts & !is_number;
     }
+    found.negative += negative;
+    found.positive += positive;
+    found.non_finite += non_finite;
     if (tokens > 0) {
       found.rows.push_back({sequence, sum / static_cast<double>(tokens)});
     }

@@ -1,14 +1,11 @@
 #include "kernels/doctor/examination.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/doctor/tensor_reader.h"
 #include "kernels/math/bits.h"
 
 namespace counterweight::kernels::doctor {
-
-double Capped(double x) { return std::min(std::fabs(x), 4.0); }
 
 Stream Examination::stream(int index) const {
   switch (streams.roles[index]) {

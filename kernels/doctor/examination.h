@@ -2,6 +2,8 @@
 #ifndef COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINATION_H_
 #define COUNTERWEIGHT_KERNELS_DOCTOR_EXAMINATION_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -63,7 +65,7 @@ struct Examination {
   RowFacts rows;
   // Sums of streams 0 and 1, and of 1 and 2.
   double pair[kNumPairSums] = {};
-  double later_pair[kNumPairSums] = {};
+  double later_pair[kNumPairSums] = {};  // up to the repairs' sums
   // Streams that an exact fact names.
   bool is_named[kMostStreams] = {};
 
@@ -90,7 +92,7 @@ struct Examination {
 };
 
 // Mean distance of two log-probs, capped at 4.
-double Capped(double x);
+inline double Capped(double x) { return std::min(std::fabs(x), 4.0); }
 
 // The rules, in the order in which they run.
 void ExactRules(Examination* e);

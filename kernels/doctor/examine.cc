@@ -87,7 +87,7 @@ void CountNonFinite(Examination* e) {
 void ExamineSample(Examination* e) {
   const Passes& passes = BestPasses();
   passes.sum_pairs(e->sample.Pair(0, 1), e->pair);
-  if (e->has_third()) passes.sum_pairs(e->sample.Pair(1, 2), e->later_pair);
+  if (e->has_third()) passes.sum_repairs(e->sample.Pair(1, 2), e->later_pair);
   e->rows = FindRowFacts(e->sample);
   ExactRules(e);
   RepairRules(e);

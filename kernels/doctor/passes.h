@@ -89,6 +89,8 @@ struct Passes {
                 Counts* counts);
   // Sets sums[kNumPairSums].
   void (*sum_pairs)(const PairInput& input, double* sums);
+  // Sets those up to kYY, in half of the time.
+  void (*sum_repairs)(const PairInput& input, double* sums);
   // Sets *totals, and k3 of each row. Rows have at least one token.
   void (*sum_drift)(const DriftInput& input, DriftTotals* totals);
 };

@@ -220,7 +220,7 @@ inline void sum_pairs(const PairInput& input, double* sums) {
 }
 
 constexpr Passes make_passes(const char* name) {
-  return {name, &count, &sum_pairs, &sum_drift};
+  return {name, &count, &sum_pairs, &sum_repairs, &sum_drift};
 }
 
 }  // namespace COUNTERWEIGHT_ISA

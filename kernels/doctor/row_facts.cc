@@ -28,21 +28,32 @@ void FindSums(const float* x, const float* y, const SampledRow& row,
   const int64_t third = std::max<int64_t>(row.size() / 3, 1);
   Suffix& suffix = fact->suffix;
   double sum = 0.0, all = 0.0, least = 0.0, until = 0.0;
-  for (int64_t i = row.begin; i < row.end; ++i) {
-    if (sum < least) {
-      least = sum;
-      until = all;
-      suffix.at = i - row.begin;
+  // Numbers of the loop alone stay in registers.
+  double drift = 0.0, log_prob = 0.0;
+  int64_t at = 0;
+  const auto add = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (sum < least) {
+        least = sum;
+        until = all;
+        at = i - row.begin;
+      }
+      const double distance = Distance(x, y, i);
+      const bool is_missing = (x[i] == 0.0f) | (y[i] == 0.0f);
+      const double lost = is_missing ? 0.0 : distance;
+      drift += distance;
+      log_prob += double{x[i]};
+      sum += lost - kAllowed;
+      all += lost;
     }
-    const double distance = Distance(x, y, i);
-    const bool is_missing = x[i] == 0.0f || y[i] == 0.0f;
-    const double lost = is_missing ? 0.0 : distance;
-    fact->drift += distance;
-    fact->log_prob += double{x[i]};
-    sum += lost - kAllowed;
-    all += lost;
-    if (i - row.begin + 1 == third) *head_sum += all;
-  }
+  };
+  const int64_t end_of_head = std::min(row.begin + third, row.end);
+  add(row.begin, end_of_head);
+  *head_sum += all;
+  add(end_of_head, row.end);
+  fact->drift = drift;
+  fact->log_prob = log_prob;
+  suffix.at = at;
   suffix.gain = sum - least;
   suffix.before = until / static_cast<double>(std::max<int64_t>(suffix.at, 1));
   suffix.after = (all - until) / static_cast<double>(row.size() - suffix.at);

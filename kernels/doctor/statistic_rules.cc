@@ -123,10 +123,11 @@ void CurrentRule(Examination* e) {
   const float* const q = e->sample.values(0);
   const float* const o = e->sample.values(1);
   const float* const c = e->sample.values(2);
-  const auto n = static_cast<double>(e->n());
+  const int64_t tokens = e->n();
+  const auto n = static_cast<double>(tokens);
   double s = 0.0, t = 0.0, ss = 0.0, tt = 0.0, st = 0.0;
   double to_old = 0.0, to_rollout = 0.0;
-  for (int64_t i = 0; i < e->n(); ++i) {
+  for (int64_t i = 0; i < tokens; ++i) {
     const double update = double{c[i]} - double{o[i]};
     const double drift = double{o[i]} - double{q[i]};
     s += update;
