@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import counterweight_rl as cw
 import numpy as np
 import pytest
 from compat_goldens import answers, goldens, read
-from goldens import GOLDENS, array
+from goldens import FOLDER, GOLDENS, array
 
 torch = pytest.importorskip("torch", reason="needs torch: .ci/setup torch, or make test TORCH=1")
 
@@ -29,11 +30,22 @@ STATISTICS = {
 }
 
 
-def inputs_of(current: Any, rollout: Any, gains: Any, mask: Any, weights: Any = None) -> Any:
+# The dialect refuses these files, whose advantages are differences of log-probs.
+REF_KL = {
+    f"prime_rl/{path.stem}": golden
+    for path in sorted((FOLDER / "prime_rl").glob("*.json"))
+    if (golden := json.loads(path.read_text()))["params"].get("type") == "ref_kl"
+    and "error" not in golden["expect"]
+}
+
+
+def inputs_of(
+    current: Any, rollout: Any, gains: Any, mask: Any, weights: Any = None, ref: Any = None
+) -> Any:
     return SimpleNamespace(
         trainer_logprobs=current,
         inference_logprobs=rollout,
-        ref_logprobs=None,
+        ref_logprobs=ref,
         advantages=gains,
         loss_mask=mask,
         loss_weights=weights,
@@ -49,7 +61,31 @@ def test_prime_rl(name: str) -> None:
     params.pop("ref_kl_scale", None)
     rows = [inputs.current, inputs.rollout, inputs.advantages, inputs.mask.bool()]
     found = [function(inputs_of(*row), params) for row in zip(*rows, strict=True)]
+    same(sum(one.loss for one in found) / scale, found, inputs, expect)
+
+
+@pytest.mark.parametrize("name", REF_KL)
+def test_ref_kl(name: str) -> None:
+    """prime-rl skips rows without a token."""
+    golden = REF_KL[name]
+    inputs, expect = read(golden), golden["expect"]
+    scale = golden["params"].get("ref_kl_scale", max(int(inputs.mask.sum()), 1))
+    rows = [inputs.current, inputs.rollout, inputs.ref, inputs.mask.bool()]
+    found = [
+        prime_rl.ref_kl_loss_fn(inputs_of(current, rollout, None, mask, ref=ref))
+        for current, rollout, ref, mask in zip(*rows, strict=True)
+    ]
     loss = sum(one.loss for one in found) / scale
+    counted = [one for one, mask in zip(found, inputs.mask, strict=True) if mask.any()]
+    same(loss, counted, inputs, expect)
+
+
+def test_all_files_of_ref_kl() -> None:
+    assert len(REF_KL) == 20
+
+
+def same(loss: Any, found: list[Any], inputs: Any, expect: dict[str, Any]) -> None:
+    """Compares the loss, its gradient, and statistics of the rows' metrics."""
     np.testing.assert_allclose(loss.item(), float(expect["loss"]), rtol=2e-5, atol=1e-7)
     loss.backward()
     if "grad" in expect:
@@ -61,14 +97,14 @@ def test_prime_rl(name: str) -> None:
     compared = set()
     for metric, value in expect["metrics"].items():
         own, _, statistic = metric.rpartition("/")
-        if own not in found[0].metrics:
+        if not found or own not in found[0].metrics:
             assert metric.startswith(("mismatch_kl/all/", "loss")), metric
             continue
         values = torch.stack([one.metrics[own] for one in found])
         actual = STATISTICS[statistic](values).item()
         np.testing.assert_allclose(actual, float(value), rtol=2e-5, atol=2e-6, err_msg=metric)
         compared.add(own)
-    assert compared == found[0].metrics.keys()
+    assert compared == (found[0].metrics.keys() if found else set())
 
 
 def test_settings_are_refused_by_name() -> None:
@@ -103,4 +139,24 @@ def test_masked_positions_are_not_read() -> None:
     answer.loss.backward()
     assert answer.loss.item() == pytest.approx(0.0, abs=1e-7)
     torch.testing.assert_close(current.grad, torch.tensor([-1.0, 0.0, 1.0]))
+    assert all(one.isfinite() for one in answer.metrics.values())
+
+
+def test_ref_kl_needs_the_reference() -> None:
+    flat, mask = torch.full((3,), -1.0), torch.ones(3).bool()
+    with pytest.raises(ValueError, match="requires ref_logprobs"):
+        prime_rl.ref_kl_loss_fn(inputs_of(flat, flat, None, mask))
+    with pytest.raises(ValueError, match="takes no loss_weights but 1"):
+        prime_rl.ref_kl_loss_fn(inputs_of(flat, flat, None, mask, torch.full((3,), 0.5), flat))
+
+
+def test_ref_kl_reads_no_masked_position() -> None:
+    mask = torch.tensor([True, False, True])
+    hole = torch.where(mask, -1.0, torch.nan)
+    current = hole.clone().requires_grad_()
+    answer = prime_rl.ref_kl_loss_fn(inputs_of(current, hole, None, mask, ref=hole + 0.5))
+    answer.loss.backward()
+    assert answer.loss.item() == pytest.approx(-1.0)
+    torch.testing.assert_close(current.grad, torch.tensor([-0.5, 0.0, -0.5]))
+    assert answer.metrics["ref_kl"].item() == pytest.approx(0.5)
     assert all(one.isfinite() for one in answer.metrics.values())

@@ -106,6 +106,86 @@ def test_without_a_configuration_it_is_the_default_one(function: Callable[..., A
     assert torch.equal(function(given).loss, function(given, config).loss)
 
 
+def distilled(seed: int, sign: float | None) -> list[Any]:
+    """Returns sequences for ref_kl; ``sign``: of all differences from the reference, or mixed."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for row, size in enumerate((9, 4, 1, 13, 6)):
+        trainer = -3 * torch.rand(size, generator=generator)
+        drift = 1.2 * torch.randn(size, generator=generator)
+        away = torch.randn(size, generator=generator)
+        mask = torch.rand(size, generator=generator) < 0.8
+        found.append(
+            original.LossInputs(
+                trainer_logprobs=trainer.requires_grad_(),
+                inference_logprobs=(trainer.detach() + drift).clamp(max=-0.001),
+                ref_logprobs=trainer.detach() + (away if sign is None else sign * away.abs()),
+                # It does not read them.
+                advantages=torch.full((size,), torch.nan),
+                loss_mask=mask & (row != 4),
+                loss_weights=None if row % 2 else torch.ones(size),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("sign", [None, 1.0, -1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_ref_kl_is_prime_rls_own(seed: int, sign: float | None) -> None:
+    """The last sequence has no token that counts."""
+    dropped = 0.0
+    for ours, theirs in zip(distilled(seed, sign), distilled(seed, sign), strict=True):
+        actual, expected = prime_rl.ref_kl_loss_fn(ours), original.ref_kl_loss_fn(theirs)
+        actual.loss.backward()
+        expected.loss.backward()
+        torch.testing.assert_close(actual.loss, expected.loss, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(
+            gradient(ours.trainer_logprobs), gradient(theirs.trainer_logprobs), rtol=1e-4, atol=1e-6
+        )
+        same_metrics(actual.metrics, expected.metrics)
+        dropped += expected.metrics["ref_kl/is_masked"].item()
+    assert dropped > 0
+
+
+def test_ref_kl_in_prime_rls_compute_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside tokens of the rl component, which its own loss has."""
+
+    def total() -> tuple[float, torch.Tensor, dict[str, Any]]:
+        data = distilled(7, None)
+        of_rl = [(torch.arange(one.loss_mask.numel()) % 3 == 0).float() for one in data]
+        loss, metrics = original.compute_loss(
+            trainer_logprobs=[one.trainer_logprobs for one in data],
+            inference_logprobs=[one.inference_logprobs for one in data],
+            ref_logprobs=[one.ref_logprobs for one in data],
+            advantages=[torch.ones_like(one.advantages) for one in data],
+            loss_mask=[one.loss_mask for one in data],
+            rl_weights=of_rl,
+            ce_weights=None,
+            ref_kl_weights=[
+                (1 - weight) * one.loss_mask for one, weight in zip(data, of_rl, strict=True)
+            ],
+            rl_loss_fn=original.setup_rl_loss_fn(DefaultLossConfig()),
+            rl_scale=5,
+            ce_scale=1,
+            ref_kl_scale=11,
+        )
+        loss.backward()
+        return loss.item(), torch.cat([gradient(one.trainer_logprobs) for one in data]), metrics
+
+    expected = total()
+    monkeypatch.setattr(original, "ref_kl_loss_fn", prime_rl.ref_kl_loss_fn)
+    actual = total()
+    same(actual, expected)
+    same_metrics(actual[2], expected[2])
+
+
+def test_ref_kl_needs_the_reference() -> None:
+    given = inputs(1.0)[0]
+    for function in (prime_rl.ref_kl_loss_fn, original.ref_kl_loss_fn):
+        with pytest.raises(ValueError, match="requires ref_logprobs"):
+            function(given)
+
+
 def test_wrong_settings() -> None:
     given = inputs(1.0)[0]
     for fields, name in (({"kl_tau": -1.0}, "kl_tau"), ({"ipo_treshold": 0.1}, "ipo_threshold")):

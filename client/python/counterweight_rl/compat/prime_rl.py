@@ -1,4 +1,4 @@
-"""prime-rl's losses of its ``rl`` component: ``prime_rl.trainer.rl.loss``.
+"""prime-rl's losses of log-probs: ``prime_rl.trainer.rl.loss``.
 
     [trainer.loss]
     type = "custom"
@@ -7,10 +7,14 @@
     [trainer.loss.kwargs.loss_config]
     dppo_mask_high = 0.1
 
+That is the ``rl`` component. prime-rl has no setting for the loss of its ``ref_kl`` component, so
+its own name is replaced before the training:
+
+    prime_rl.trainer.rl.loss.ref_kl_loss_fn = counterweight_rl.compat.prime_rl.ref_kl_loss_fn
+
 Numbers and quirks are those of the dialect ``prime_rl`` (PrimeIntellect-ai/prime-rl @559b4477).
 ``counterweight_rl.hooks.prime_rl`` has the service's other methods. The other names of the module
-(``LossInputs``, ``compute_loss``, ``ref_kl_loss_fn``, ...) are prime-rl's own, imported on first
-use. Differences:
+(``LossInputs``, ``compute_loss``, ...) are prime-rl's own, imported on first use. Differences:
 
 * ``loss_weights`` other than 1 are a ValueError.
 * A field that a configuration of prime-rl's does not have is an error if it is in a mapping.
@@ -23,11 +27,30 @@ from typing import Any
 
 import torch
 
+from counterweight_rl.choices import (
+    Aggregation,
+    Bound,
+    Estimator,
+    KlEstimator,
+    Level,
+    LossAggregation,
+    LossDenominator,
+    RatioSource,
+    RuleEffect,
+    Surrogate,
+)
 from counterweight_rl.compat import _peers, _service
+from counterweight_rl.config import (
+    CorrectionConfig,
+    ImportanceWeight,
+    KlPenalty,
+    PolicyLoss,
+    RejectionRule,
+)
 from counterweight_rl.dialect_blocks import to_mapping
 from counterweight_rl.torch import attach, outputs_for
 
-__all__ = ["LossOutputs", "default_loss_fn", "ipo_loss_fn"]
+__all__ = ["LossOutputs", "default_loss_fn", "ipo_loss_fn", "ref_kl_loss_fn"]
 
 _HOME = "prime_rl.trainer.rl.loss"
 
@@ -36,9 +59,8 @@ __getattr__ = _peers.getattr_from(
     {
         _HOME: (
             *("LossFn", "LossInputs", "ce_loss_fn", "compute_entropy", "compute_loss"),
-            *("compute_importance_ratio_and_mismatch_kl", "ref_kl_loss_fn"),
-            *("selective_log_softmax", "setup_rl_loss_fn", "shift_tensor_left"),
-            "shift_tensor_right",
+            *("compute_importance_ratio_and_mismatch_kl", "selective_log_softmax"),
+            *("setup_rl_loss_fn", "shift_tensor_left", "shift_tensor_right"),
         )
     },
 )
@@ -98,6 +120,75 @@ def ipo_loss_fn(inputs: Any, loss_config: Any = None) -> LossOutputs:
     return LossOutputs(loss, metrics)
 
 
+# prime-rl's constants of this loss. The rule makes weights 0, and others are 1, because the penalty
+# is of all tokens; the rollout's log-probs stand for the reference's, whose KL penalty it is.
+_REF_KL = CorrectionConfig(
+    importance_weight=ImportanceWeight(
+        ratio_source=RatioSource.OLD_ROLLOUT, level=Level.TOKEN, bound=Bound.NONE
+    ),
+    rules=(
+        RejectionRule(
+            ratio_source=RatioSource.CURRENT_ROLLOUT,
+            estimator=Estimator.DIFFERENCE,
+            aggregation=Aggregation.TOKEN,
+            lower=-0.2,
+            effect=RuleEffect.ZERO_WEIGHT,
+        ),
+    ),
+    drift_source=RatioSource.CURRENT_ROLLOUT,
+    policy_loss=PolicyLoss(
+        surrogate=Surrogate.IMPORTANCE_SAMPLING,
+        aggregation=LossAggregation.TOKEN_SUM,
+        denominator=LossDenominator.ORIGINAL,
+        ratio_source=RatioSource.CURRENT_ROLLOUT,
+        allow_double_correction=True,
+    ),
+    # prime-rl's square has no 1/2.
+    kl_penalty=KlPenalty(estimator=KlEstimator.K2, coefficient=2e-3),
+)
+
+
+def ref_kl_loss_fn(inputs: Any) -> LossOutputs:
+    """Computes the loss of on-policy distillation of one sequence.
+
+    Args:
+        inputs: As in ``default_loss_fn``, but the advantages are not read: they are the differences
+            of ref_logprobs, [T], and trainer_logprobs, as constants.
+
+    Returns:
+        The sum over tokens, and prime-rl's metrics, means of the sequence.
+
+    Raises:
+        ValueError: There are no ref_logprobs, or as in ``default_loss_fn``.
+        InvalidRequestError: The same.
+    """
+    check_weights(inputs)
+    if inputs.ref_logprobs is None:
+        raise ValueError(
+            "ref_kl loss type requires ref_logprobs — use the 'opd' or 'opsd' algorithm."
+        )
+    current, mask = inputs.trainer_logprobs, inputs.loss_mask
+    rollout = inputs.inference_logprobs.detach()
+    gain = torch.where(mask, (inputs.ref_logprobs - current).detach(), 0.0)
+    result = _service.ask(
+        _REF_KL,
+        current_log_probs=current,
+        old_log_probs=rollout,
+        rollout_log_probs=rollout,
+        ref_log_probs=rollout,
+        advantages=gain,
+        response_mask=mask,
+        sequence_lengths=[current.numel()],
+        outputs=(*outputs_for(current), "weights"),
+        metrics=False,
+    )
+    assert result.weights is not None  # requested
+    dropped = mask & (result.weights == 0)
+    metrics = _trust_region(current, inputs.inference_logprobs, mask, dropped)
+    found = {f"ref_kl/{name}": value for name, value in metrics.items()}
+    return LossOutputs(attach(current, result), {**found, "ref_kl": _mean(gain, mask)})
+
+
 def check_weights(inputs: Any) -> None:
     """Raises the ValueError of loss_weights other than 1."""
     weights = inputs.loss_weights
@@ -130,17 +221,22 @@ def _answer(
         own_warning="Metrics of prime_rl",
     )
     assert result.keep_mask is not None  # requested
-    kept = result.keep_mask.bool()
-    dropped = mask & ~kept
-    with torch.no_grad():
-        ratio = torch.where(mask, current - inputs.inference_logprobs, 0.0).float()
-        mismatch = ratio.expm1() - ratio
-        metrics = {
-            "masked_mismatch_kl": _mean(mismatch, dropped),
-            "unmasked_mismatch_kl": _mean(mismatch, kept),
-            "is_masked": _mean(dropped, mask),
-        }
+    dropped = mask & ~result.keep_mask.bool()
+    metrics = _trust_region(current, inputs.inference_logprobs, mask, dropped)
     return attach(current, result), dropped, metrics
+
+
+@torch.no_grad()
+def _trust_region(
+    current: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor, dropped: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    ratio = torch.where(mask, current - rollout, 0.0).float()
+    mismatch = ratio.expm1() - ratio
+    return {
+        "masked_mismatch_kl": _mean(mismatch, dropped),
+        "unmasked_mismatch_kl": _mean(mismatch, mask & ~dropped),
+        "is_masked": _mean(dropped, mask),
+    }
 
 
 def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
