@@ -100,7 +100,6 @@ def trainer(kind: Any, settings: dict[str, Any]) -> Any:
         accelerator=SimpleNamespace(num_processes=1, gather_for_metrics=lambda values: values),
         args=SimpleNamespace(
             delta=given["delta"],
-            overlong_filter=False,
             log_entropy=False,
             num_microbatches=given.get("num_microbatches", 1),
             gradient_accumulation_steps=given.get("gradient_accumulation_steps", 1),
@@ -110,15 +109,20 @@ def trainer(kind: Any, settings: dict[str, Any]) -> Any:
         _all_reduce_metric=lambda values: values,
         _step=2,
         steps_per_generation=2,
+        state=SimpleNamespace(global_step=3),
     )
+    made.args.overlong_filter = given["overlong_filter"]
     made._get_per_token_logps_and_entropies = lambda current, *_, **__: (current, None)
     return made
 
 
 def _batch(given: dict[str, torch.Tensor | None], items: int) -> Any:
+    truncated = given.get("truncated")
     return SimpleNamespace(
         completion_mask=given["mask"],
-        truncated_mask=torch.zeros(random_batches.ROWS, dtype=torch.bool),
+        truncated_mask=(
+            torch.zeros(random_batches.ROWS, dtype=torch.bool) if truncated is None else truncated
+        ),
         advantages=given["advantages"],
         ref_per_token_logps=given["ref"],
         old_per_token_logps=given["old"],
@@ -137,8 +141,15 @@ _CLIPS = {
 }
 
 
+def _with(mixin: Any, trainer: Any) -> Any:
+    return trainer if mixin is object else type("Trainer", (mixin, trainer), {})
+
+
 def answer(
-    settings: dict[str, Any], given: dict[str, torch.Tensor | None], items: int
+    settings: dict[str, Any],
+    given: dict[str, torch.Tensor | None],
+    items: int,
+    mixin: Any = object,
 ) -> tuple[float, torch.Tensor, dict[str, float]]:
     """Returns the loss, its gradient by the current log-probs, and the metrics by logged names.
 
@@ -146,16 +157,17 @@ def answer(
         settings: GRPO's arguments; with ``backend: megatron`` the loss is of the second trainer.
         given: current, old, rollout, ref, advantages and mask, [B, T] or None.
         items: Tokens of the step on all ranks.
+        mixin: A class with methods that come before the trainer's.
     """
     assert given["current"] is not None
     current = given["current"].clone().requires_grad_()
     batch = _batch(given, items)
     if settings.get("backend") == "megatron":
-        made = trainer(megatron.MegatronGRPOTrainer, settings)
+        made = trainer(_with(mixin, megatron.MegatronGRPOTrainer), settings)
         loss, logged = made.loss_func(current, {"grpo_batch": batch})
         metrics = {name: float(value) for name, value in logged.items()}
     else:
-        made = trainer(original.GRPOTrainer, settings)
+        made = trainer(_with(mixin, original.GRPOTrainer), settings)
         loss, data = made._compute_loss_and_metrics(current, {}, batch)
         clips = {_CLIPS[name]: value for name, value in data.get("clipping", {}).items()}
         correction = data.get("rollout_correction", {})
