@@ -12,6 +12,7 @@ from typing import Any
 _FROM_GIT = {
     "nemo_rl": "https://github.com/NVIDIA-NeMo/RL",
     "prime_rl": "https://github.com/PrimeIntellect-ai/prime-rl",
+    "roll": "https://github.com/alibaba/ROLL",
 }
 
 
@@ -41,25 +42,24 @@ def getattr_from(module: str, names: Mapping[str, tuple[str, ...]]) -> Callable[
 
 
 def getattr_deriving(
-    module: str, home: str, name: str, mixin: type, documentation: str
+    module: str, homes: Mapping[str, str], mixin: type, documentation: str
 ) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of a module that has a peer's class with a mixin before it.
+    """Returns the ``__getattr__`` of a module that has a peer's classes with a mixin before them.
 
-    The class is made on first use, so the rest of the module does not need the peer.
+    A class is made on first use, so the rest of the module does not need the peer.
 
     Args:
         module: The module's own name.
-        home: The peer's module that has the class.
-        name: The class's name, there and here.
+        homes: The peer's modules by the classes' names, there and here.
         mixin: The first base.
-        documentation: The docstring of the class.
+        documentation: The docstring of the classes.
     """
 
-    def getattr_of_module(asked: str) -> Any:
-        if asked != name:
-            raise AttributeError(f"module {module!r} has no attribute {asked!r}")
+    def getattr_of_module(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         namespace = {"__module__": module, "__doc__": documentation}
-        made = type(name, (mixin, getattr(load(home), name)), namespace)
+        made = type(name, (mixin, getattr(load(homes[name]), name)), namespace)
         return vars(sys.modules[module]).setdefault(name, made)
 
     return getattr_of_module

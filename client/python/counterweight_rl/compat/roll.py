@@ -1,9 +1,17 @@
-"""ROLL's correction: ``roll.utils.train_infer_corrections``.
+"""ROLL's correction, ``roll.utils.train_infer_corrections``, and the loss of its actors.
 
     # from roll.utils.train_infer_corrections import compute_train_infer_correction
     from counterweight_rl.compat.roll import compute_train_infer_correction
 
-Numbers and quirks are those of the dialect ``roll`` (alibaba/ROLL @8eb27cc2). Differences:
+has weights and filters, and
+
+    actor_train:
+      worker_cls: counterweight_rl.compat.roll.ActorPGWorker
+
+the whole loss, of the RLVR pipeline's ``ActorPGWorker`` or ``ActorWorker``: classes of ROLL's, made
+on first use, with ``ActorLossMixin`` before them; or ``class Worker(ActorLossMixin,
+ActorPGWorker)``. Numbers and quirks are those of the dialect ``roll`` (alibaba/ROLL @8eb27cc2).
+Differences of the function:
 
 * ``segment`` is refused, for weights and filters.
 * Metrics are there where their sum is: ``is_weight_clipfrac``, the share that passes each filter
@@ -13,6 +21,16 @@ Numbers and quirks are those of the dialect ``roll`` (alibaba/ROLL @8eb27cc2). D
 * Masked positions count in those metrics as in ROLL, but with equal log-probs: a ratio of 1.
 * Weights and filters are 1 where the mask is 0; ROLL multiplies by the mask.
 * With nothing enabled nothing is sent, and of the metrics there is the share that passes alone.
+
+Differences of the loss:
+
+* The metrics are ROLL's own, all of them: its own method computes them, from detached log-probs and
+  with a loss that is not used.
+* Masked positions add nothing to ``token-mean``; ROLL adds their losses, which are 0 where their
+  advantages are.
+* Refused by name: ``segment``, entropy_loss_coef, length_loss_weight, difficulty_loss_weight, the
+  pg_variant ``topr``, cispo_use_unified_mask, and ``kimi15`` with weights of
+  enable_old_logprobs_recompute. The agentic pipeline's workers keep ROLL's loss.
 """
 
 from __future__ import annotations
@@ -22,11 +40,22 @@ from typing import Any
 
 import torch
 
-from counterweight_rl.compat import _service
+from counterweight_rl.compat import _peers, _service
+from counterweight_rl.compat._roll_loss import ActorLossMixin, is_filter
 from counterweight_rl.dialect_blocks import to_mapping
 from counterweight_rl.errors import Violation, refuse
 
-__all__ = ["compute_train_infer_correction"]
+__all__ = ["ActorLossMixin", "compute_train_infer_correction"]
+
+__getattr__ = _peers.getattr_deriving(
+    __name__,
+    {
+        name: f"roll.pipeline.rlvr.{home}"
+        for name, home in (("ActorWorker", "actor_worker"), ("ActorPGWorker", "actor_pg_worker"))
+    },
+    ActorLossMixin,
+    "ROLL's class of this name with ``ActorLossMixin``.",
+)
 
 _EPSILON = 1e-8
 """ROLL adds it to numbers that it divides by."""
@@ -62,7 +91,7 @@ def compute_train_infer_correction(
     block = to_mapping("roll", {"train_infer_correction": cfg})
     correction = block["train_infer_correction"]
     weight, filters = correction.get("is_weight") or {}, correction.get("filters") or []
-    weighs, rejects = bool(weight.get("enabled")), any(map(_rejects, filters))
+    weighs, rejects = bool(weight.get("enabled")), any(map(is_filter, filters))
     dtype = torch.promote_types(old_log_probs.dtype, infer_log_probs.dtype)
     weights = torch.ones_like(old_log_probs, dtype=dtype, requires_grad=False)
     passes = torch.ones_like(response_mask, dtype=torch.int64)
@@ -94,12 +123,6 @@ def _refuse_gradient(weight: Mapping[str, Any], weighs: bool, *log_probs: torch.
     if weighs and not weight.get("detach", True) and any(one.requires_grad for one in log_probs):
         problem = "must be true, or old_log_probs and infer_log_probs constants: weights are"
         raise refuse([Violation("cfg.is_weight.detach", problem)])
-
-
-def _rejects(one: Mapping[str, Any]) -> bool:
-    """Returns whether a filter has a bound."""
-    has_bound = one.get("ratio_enabled", True) or one.get("diff_enabled", False)
-    return bool(one.get("enabled", False) and has_bound)
 
 
 def _share_of_all(response_mask: torch.Tensor) -> dict[str, float]:

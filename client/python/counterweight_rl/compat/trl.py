@@ -39,8 +39,7 @@ __all__ = ["GRPOMixin", "get_off_policy_mask", "vllm_importance_sampling_ratio"]
 
 __getattr__ = _peers.getattr_deriving(
     __name__,
-    "trl",
-    "GRPOTrainer",
+    {"GRPOTrainer": "trl"},
     GRPOMixin,
     "TRL's GRPOTrainer with the loss of the service; see GRPOMixin.",
 )

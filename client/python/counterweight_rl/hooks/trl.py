@@ -123,8 +123,7 @@ class CorrectionMixin(_Trainer):
 
 __getattr__ = _peers.getattr_deriving(
     __name__,
-    "trl",
-    "GRPOTrainer",
+    {"GRPOTrainer": "trl"},
     CorrectionMixin,
     "TRL's GRPOTrainer with the service's ratio; see CorrectionMixin.",
 )
