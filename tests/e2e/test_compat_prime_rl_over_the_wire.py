@@ -30,7 +30,7 @@ STATISTICS = {
 }
 
 
-# The dialect refuses these files, whose advantages are differences of log-probs.
+# The dialect refuses these files: their advantages are differences of log-probs.
 REF_KL = {
     f"prime_rl/{path.stem}": golden
     for path in sorted((FOLDER / "prime_rl").glob("*.json"))

@@ -33,7 +33,8 @@ class Own:
         settings = {name: one for name, one in given.items() if not name.startswith(OF_ACTOR)}
         settings.pop("pg_variant", None)
         settings.setdefault("train_infer_correction", {})
-        self.pipeline_config = SimpleNamespace(**settings, api_key="secret")
+        actor = SimpleNamespace(worker_cls="mine.Actor", pg_variant=given.get("pg_variant"))
+        self.pipeline_config = SimpleNamespace(**settings, actor_train=actor, api_key="secret")
         self.inputs, self.forwards = inputs, 0
         self.strategy: Any = SimpleNamespace(op_compute_log_probs=self.forward)
 

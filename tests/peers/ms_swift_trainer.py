@@ -157,7 +157,7 @@ def answer(
         settings: GRPO's arguments; with ``backend: megatron`` the loss is of the second trainer.
         given: current, old, rollout, ref, advantages and mask, [B, T] or None.
         items: Tokens of the step on all ranks.
-        mixin: A class with methods that come before the trainer's.
+        mixin: A class with methods that replace the trainer's.
     """
     assert given["current"] is not None
     current = given["current"].clone().requires_grad_()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import releases
@@ -68,6 +68,24 @@ def of_class(path: str, name: str, constants: Mapping[str, Any] | None = None) -
         if default is not _ABSENT:
             found[ast.unparse(member.target)] = default
     return found
+
+
+def fields_of(paths: Sequence[str], name: str) -> set[str]:
+    """Returns the names of a dataclass's fields, and of its bases'.
+
+    Args:
+        paths: Of the files that the classes are in.
+        name: Of the class.
+
+    Raises:
+        LookupError: No file has such a class.
+    """
+    for path in paths:
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                own = {ast.unparse(m.target) for m in node.body if isinstance(m, ast.AnnAssign)}
+                return own.union(*(fields_of(paths, ast.unparse(one)) for one in node.bases))
+    raise LookupError(f"{', '.join(paths)} have no {name}")
 
 
 def _tree(path: str) -> ast.Module:

@@ -8,16 +8,17 @@ so only the dialect's fields are read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from numbers import Real
 from typing import Any
 
-from counterweight_rl.dialect_fields import FIELDS
+from counterweight_rl.dialect_fields import FIELDS, OTHERS
 
-# Nodes of verl's configuration tree. The server reads only the fields of FIELDS in them and ignores
-# the others.
+# Nodes of verl's and AReaL's own trees; the other nodes are not sent.
 _TREE = ("algorithm", "actor_rollout_ref", "actor")
+# Structs in which the server reads only the fields of FIELDS.
+_PARTS = (*_TREE, "actor_train")
 
 _ABSENT = object()
 
@@ -33,8 +34,9 @@ def to_mapping(system: str, config: Any) -> Mapping[str, Any]:
             objects.
 
     Returns:
-        All fields of a mapping; those fields of an object that the dialect knows. The same holds
-        for structs in it.
+        All fields of a mapping but those that the system's own configuration has and its dialect
+        does not read; those fields of an object that the dialect knows. The same holds for structs
+        in it.
 
     Raises:
         TypeError: ``config`` is neither, or an object without any field of the dialect.
@@ -43,7 +45,9 @@ def to_mapping(system: str, config: Any) -> Mapping[str, Any]:
     is_tree = isinstance(config, Mapping) and any(
         node in config for node in _TREE if node in fields
     )
-    return _struct("method.block", config, fields, whole=_is_written(config) and not is_tree)
+    others = OTHERS.get(system, frozenset())
+    whole = _is_written(config) and not is_tree
+    return _struct("method.block", config, fields, whole=whole, others=others)
 
 
 def _is_written(config: Any) -> bool:
@@ -55,23 +59,40 @@ def _is_written(config: Any) -> bool:
     return omegaconf.OmegaConf.get_type(config) is dict and "_target_" not in config
 
 
-def _struct(path: str, config: Any, fields: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
-    """Returns all fields of a mapping if ``whole``, else those of ``fields`` that exist."""
+def _struct(
+    path: str,
+    config: Any,
+    fields: Mapping[str, Any],
+    *,
+    whole: bool,
+    others: Collection[str] = (),
+) -> dict[str, Any]:
+    """Returns all fields of a mapping but ``others`` if ``whole``, else those of ``fields``."""
     block = {}
     for name in config if whole else fields:
+        if name in others:
+            continue
         value = config[name] if whole else _read(config, name)
         inner = fields.get(name)
         if isinstance(inner, list):
             if whole or (value is not _ABSENT and _is_value(value)):
                 block[name] = _structs(f"{path}.{name}", value, inner[0])
         elif inner is not None and not _is_value(value):
-            all_of_it = _is_written(value) and name not in _TREE
-            block[name] = _struct(f"{path}.{name}", value, inner, whole=all_of_it)
+            # AReaL's actor has a table of its other fields.
+            is_checked = name not in _PARTS or (bool(others) and name == "actor")
+            block[name] = _struct(
+                f"{path}.{name}",
+                value,
+                inner,
+                whole=_is_written(value) and is_checked,
+                others=others if name == "actor" else (),
+            )
         elif whole or (value is not _ABSENT and _is_value(value)):
             block[name] = value
     if not block and hasattr(config, "to_dict") and not isinstance(config, type):
         block = _struct(path, dict(config.to_dict()), fields, whole=False)
-    if not block and not isinstance(config, Mapping):
+    is_part = path.rpartition(".")[2] in _PARTS
+    if not block and not isinstance(config, Mapping) and not is_part:
         raise TypeError(
             f"{path} must be a mapping, not {type(config).__name__}, or an object with fields that "
             "the dialect knows"

@@ -16,6 +16,7 @@ from sample import BATCH
 
 import counterweight_rl as cw
 from counterweight_rl import dialect_blocks
+from counterweight_rl.dialect_fields import OTHERS
 
 
 @dataclass
@@ -129,6 +130,35 @@ def test_lists_of_objects() -> None:
     for value in (None, "token", [1, None]):
         block = {"train_infer_correction": {"filters": value}}
         assert dialect_blocks.to_mapping("roll", block) == block
+
+
+def test_whole_files_of_areal_and_roll_are_sent_without_their_other_fields() -> None:
+    """Secrets among them; a typo is for the server to refuse."""
+    actor = {
+        **{key: {"admin_api_key": "secret"} for key in OTHERS["areal"]},
+        "eps_clip": 0.3,
+        "c_clipp": 3.0,
+        "rejection_sampling": {"uper": 5.0},
+    }
+    sent = {"eps_clip": 0.3, "c_clipp": 3.0, "rejection_sampling": {"uper": 5.0}}
+    assert dialect_blocks.to_mapping("areal", actor) == sent
+    tree = {"experiment_name": "e", "my_own": 1, "actor": actor, "eps_clip": 0.1}
+    # The field above its place is for the server to refuse.
+    assert dialect_blocks.to_mapping("areal", tree) == {"actor": sent, "eps_clip": 0.1}
+    read = {"pg_variant": "tis", "worker_cls": "mine.PGWorker"}
+    actor_train = {**read, "system_envs": {1: "secret"}}
+    roll = {
+        **{key: {1: "no JSON"} for key in OTHERS["roll"]},
+        "pg_clip": 0.3,
+        "pg_clp": 0.2,
+        "actor_train": actor_train,
+    }
+    expected = {"pg_clip": 0.3, "pg_clp": 0.2, "actor_train": read}
+    assert dialect_blocks.to_mapping("roll", roll) == expected
+    config = SimpleNamespace(actor_train=SimpleNamespace(**actor_train), pg_clip=0.3)
+    assert dialect_blocks.to_mapping("roll", config) == {"pg_clip": 0.3, "actor_train": read}
+    config.actor_train = SimpleNamespace(model_args=None)
+    assert dialect_blocks.to_mapping("roll", config) == {"pg_clip": 0.3, "actor_train": {}}
 
 
 def test_of_verls_own_tree_only_the_nodes_that_the_server_reads() -> None:

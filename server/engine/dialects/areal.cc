@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "server/engine/dialects/areal_loss.h"
 #include "server/engine/dialects/areal_metrics.h"
@@ -9,6 +10,7 @@
 #include "server/engine/dialects/areal_rejection.h"
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/fields.h"
+#include "server/engine/dialects/other_fields.h"
 #include "server/engine/dialects/request_tensors.h"
 
 namespace counterweight::server {
@@ -23,16 +25,16 @@ void SetArealReport(const ArealReport& report, Translation* translation) {
   };
 }
 
-}  // namespace
-
-Translation TranslateAreal(const Struct& block, bool ignore_unknown_fields,
-                           const RequestFacts& facts) {
-  Translation translation;
-  const BlockReader reader(block, "method.dialect.block",
-                           &translation.violations);
+// Reads an actor's struct at `path`.
+void TranslateArealActor(const Struct& actor, std::string path,
+                         bool ignore_unknown_fields, const RequestFacts& facts,
+                         Translation* to) {
+  Translation& translation = *to;
+  const BlockReader reader(actor, std::move(path), &translation.violations);
   reader.CheckKeys(
       kArealFields, ignore_unknown_fields,
-      [](std::string_view) { return std::string(); }, &translation.warnings);
+      [](std::string_view) { return std::string(); }, &translation.warnings,
+      kArealOtherFields);
   ArealReport report;
   report.has_loss = facts.wants_loss;
   report.policies = ReadArealPolicies(reader, &translation);
@@ -76,6 +78,31 @@ Translation TranslateAreal(const Struct& block, bool ignore_unknown_fields,
         "Metrics of areal that need sums which are not kept here are absent.");
   }
   SetArealReport(report, &translation);
+}
+
+}  // namespace
+
+Translation TranslateAreal(const Struct& block, bool ignore_unknown_fields,
+                           const RequestFacts& facts) {
+  constexpr std::string_view kRoot = "method.dialect.block";
+  Translation translation;
+  const BlockReader reader(block, std::string(kRoot), &translation.violations);
+  if (reader.Find(kArealActor) == nullptr) {
+    TranslateArealActor(block, std::string(kRoot), ignore_unknown_fields, facts,
+                        &translation);
+    return translation;
+  }
+  // Other nodes of the tree, which users' classes extend, are not checked.
+  for (const std::string_view field : kArealFields) {
+    if (reader.Find(field) == nullptr) continue;
+    reader.Violate(field, Concat(field, " belongs into ", kArealActor,
+                                 " where the block is AReaL's own tree."));
+  }
+  const Struct nothing;
+  const Struct* actor = reader.ReadStruct(kArealActor);
+  TranslateArealActor(actor == nullptr ? nothing : *actor,
+                      reader.Path(kArealActor), ignore_unknown_fields, facts,
+                      &translation);
   return translation;
 }
 

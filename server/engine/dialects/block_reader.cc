@@ -175,12 +175,15 @@ const Struct* BlockReader::ReadStruct(std::string_view key) const {
 void BlockReader::CheckKeys(
     std::span<const std::string_view> known, bool ignore,
     const std::function<std::string(std::string_view)>& hint,
-    std::vector<std::string>* warnings) const {
+    std::vector<std::string>* warnings,
+    std::span<const std::string_view> others) const {
+  const auto has = [](std::span<const std::string_view> names,
+                      std::string_view key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
   std::vector<std::string_view> unknown;
   for (const auto& [key, value] : block_.fields()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      unknown.push_back(key);
-    }
+    if (!has(known, key) && !has(others, key)) unknown.push_back(key);
   }
   // A protobuf map has no order; an answer needs one.
   std::sort(unknown.begin(), unknown.end());
@@ -198,7 +201,8 @@ void BlockReader::CheckKeys(
     }
     std::string advice = hint(key);
     if (advice.empty()) {
-      const std::string_view nearest = NearestName(key, known);
+      std::string_view nearest = NearestName(key, known);
+      if (nearest.empty()) nearest = NearestName(key, others);
       advice = nearest.empty() ? Concat("known fields are ", JoinNames(known))
                                : Concat("did you mean '", nearest, "'?");
     }

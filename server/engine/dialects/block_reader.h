@@ -97,12 +97,14 @@ class BlockReader {
   // Null where `key` is absent, null, or not a struct; the last is a violation.
   const google::protobuf::Struct* ReadStruct(std::string_view key) const;
 
-  // Each key outside `known` is a violation that names the nearest known one,
-  // or, if `ignore`, a sentence of *warnings. `hint` may return a clause about
-  // a key, or an empty string.
+  // Each key outside `known` and `others` is a violation that names the nearest
+  // one of them, or, if `ignore`, a sentence of *warnings. `hint` may return a
+  // clause about a key, or an empty string. `others`: fields that the system's
+  // configuration has too, and that change no answer.
   void CheckKeys(std::span<const std::string_view> known, bool ignore,
                  const std::function<std::string(std::string_view)>& hint,
-                 std::vector<std::string>* warnings) const;
+                 std::vector<std::string>* warnings,
+                 std::span<const std::string_view> others = {}) const;
 
  private:
   const google::protobuf::Struct& block_;

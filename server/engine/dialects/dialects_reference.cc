@@ -5,6 +5,7 @@
 
 #include "nlohmann/json.hpp"
 #include "server/engine/dialects/fields.h"
+#include "server/engine/dialects/other_fields.h"
 
 namespace counterweight::server {
 namespace {
@@ -52,11 +53,14 @@ Fields Skyrl() {
 Fields Areal() {
   Fields block = FieldsOf(kArealFields);
   block["rejection_sampling"] = FieldsOf(kArealRejectionFields);
+  const Fields actor = block;
+  block[std::string(kArealActor)] = actor;
   return block;
 }
 
 Fields Roll() {
   Fields block = FieldsOf(kRollFields);
+  block["actor_train"] = FieldsOf(kRollActorFields);
   Fields& correction = block["train_infer_correction"];
   correction = FieldsOf(kRollCorrectionFields);
   correction["is_weight"] = FieldsOf(kRollWeightFields);
@@ -94,6 +98,15 @@ void Print(const Fields& fields, const std::string& indent) {
   }
 }
 
+template <typename Names>
+void PrintOthers(std::string_view system, const Names& names) {
+  std::cout << "    \"" << system << "\": frozenset(\n        {\n";
+  for (const std::string_view name : names) {
+    std::cout << "            \"" << name << "\",\n";
+  }
+  std::cout << "        }\n    ),\n";
+}
+
 void Main() {
   std::cout
       << R"("""The fields that the server's dialects know. Written by `make docs`; do not edit.
@@ -123,7 +136,15 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
   systems["trl"] = FieldsOf(kTrlFields);
   systems["verl"] = Verl();
   Print(systems, "    ");
-  std::cout << "}\n";
+  std::cout << R"(}
+
+OTHERS: Mapping[str, frozenset[str]] = {
+)";
+  PrintOthers("areal", kArealOtherFields);
+  PrintOthers("roll", kRollOtherFields);
+  std::cout << R"(}
+"""Fields that a system's configuration has beside them, and that change no answer."""
+)";
 }
 
 }  // namespace

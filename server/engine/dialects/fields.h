@@ -257,12 +257,16 @@ inline constexpr std::string_view kArealFields[] = {"c_clip",
                                                     "use_cispo_loss",
                                                     "use_decoupled_loss",
                                                     "use_sapo_loss"};
+// The node of the actor in AReaL's own tree.
+inline constexpr std::string_view kArealActor = "actor";
 inline constexpr std::string_view kArealRejectionFields[] = {
     "action", "agg", "level", "lower", "metric", "upper"};
 
 // ROLL's fields of losses, and those of them that are refused;
-// train_infer_correction, its is_weight, and one of its filters.
+// train_infer_correction, its is_weight, and one of its filters; actor_train,
+// which has the variant in ROLL's own tree.
 inline constexpr std::string_view kRollFields[] = {
+    "actor_train",
     "cispo_epsilon_high",
     "cispo_epsilon_low",
     "cispo_use_unified_mask",
@@ -279,12 +283,15 @@ inline constexpr std::string_view kRollFields[] = {
     "pg_clip_high",
     "pg_clip_low",
     "pg_variant",
+    "ratio_type",
     "rl_loss_coef",
     "tis_lower_bound",
     "tis_upper_bound",
     "train_infer_correction",
     "use_kl_loss",
     "use_pg_clip_range"};
+inline constexpr std::string_view kRollActorFields[] = {"pg_variant",
+                                                        "worker_cls"};
 inline constexpr std::string_view kRollCorrectionFields[] = {"filters",
                                                              "is_weight"};
 inline constexpr std::string_view kRollWeightFields[] = {

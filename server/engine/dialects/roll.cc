@@ -5,6 +5,7 @@
 
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/fields.h"
+#include "server/engine/dialects/other_fields.h"
 #include "server/engine/dialects/request_tensors.h"
 #include "server/engine/dialects/roll_correction.h"
 #include "server/engine/dialects/roll_loss.h"
@@ -22,7 +23,8 @@ Translation TranslateRoll(const Struct& block, bool ignore_unknown_fields,
                            &translation.violations);
   reader.CheckKeys(
       kRollFields, ignore_unknown_fields,
-      [](std::string_view) { return std::string(); }, &translation.warnings);
+      [](std::string_view) { return std::string(); }, &translation.warnings,
+      kRollOtherFields);
   RollReport report;
   report.correction =
       ReadRollCorrection(reader, ignore_unknown_fields, &translation);

@@ -36,9 +36,17 @@ void RefuseOtherRollLosses(const BlockReader& reader) {
                    "length_loss_weight is not computed yet: its factors are of "
                    "all rows' kept lengths.");
   }
+  constexpr std::string_view kRatioType = "ratio_type";
+  constexpr std::string_view kTypes[] = {"token", "segment"};
+  if (reader.ReadName(kRatioType, kTypes[0], kTypes) == size_t{1}) {
+    reader.Violate(kRatioType,
+                   "ratio_type 'segment' is not computed yet: its ratios are "
+                   "means over runs of tokens.");
+  }
 }
 
-RollVariant ReadRollVariant(const BlockReader& reader) {
+// At `reader`'s own pg_variant.
+RollVariant ReadRollVariantAt(const BlockReader& reader) {
   // The last one is refused.
   constexpr std::string_view kVariants[] = {"vanilla", "ppo",    "tis",
                                             "cispo",   "kimi15", "topr"};
@@ -50,6 +58,40 @@ RollVariant ReadRollVariant(const BlockReader& reader) {
                  "pg_variant 'topr' needs the scores of samples, which "
                  "requests cannot carry.");
   return RollVariant::kVanilla;
+}
+
+// A class that reads pg_variant: ROLL's, or one of that name.
+bool IsRollPgWorker(std::string_view worker) {
+  return worker.find("pg_worker") != std::string_view::npos ||
+         worker.ends_with("PGWorker");
+}
+
+// ROLL's own tree has the variant in actor_train, for the workers that read it.
+RollVariant ReadRollVariant(const BlockReader& reader,
+                            Translation* translation) {
+  constexpr std::string_view kActor = "actor_train";
+  constexpr std::string_view kWorkerClass = "worker_cls";
+  const google::protobuf::Struct* actor = reader.ReadStruct(kActor);
+  if (actor == nullptr) return ReadRollVariantAt(reader);
+  const BlockReader train(*actor, reader.Path(kActor),
+                          &translation->violations);
+  const bool has_variant = !train.IsNull(kWorkerClass) &&
+                           IsRollPgWorker(train.ReadString(kWorkerClass, ""));
+  RollVariant variant = RollVariant::kWorker;
+  if (has_variant) {
+    variant = train.IsNull(kRollVariant) ? RollVariant::kVanilla
+                                         : ReadRollVariantAt(train);
+  } else if (!train.IsNull(kRollVariant)) {
+    translation->warnings.push_back(
+        Concat(train.Path(kRollVariant),
+               " does nothing: the worker of worker_cls does not read it."));
+  }
+  if (!reader.IsNull(kRollVariant) && ReadRollVariantAt(reader) != variant) {
+    reader.Violate(kRollVariant,
+                   "pg_variant is not actor_train's, which ROLL reads, by a "
+                   "worker_cls such as ActorPGWorker.");
+  }
+  return variant;
 }
 
 void ReadRollPpo(const BlockReader& reader, LossSpec* loss) {
@@ -184,7 +226,7 @@ RollLoss ReadRollLoss(const BlockReader& reader, const RequestFacts& facts,
                       Translation* translation) {
   RollLoss of;
   RefuseOtherRollLosses(reader);
-  of.variant = ReadRollVariant(reader);
+  of.variant = ReadRollVariant(reader, translation);
   of.coefficient = reader.ReadNumber("rl_loss_coef", 1.0, kRollFactor);
   LossSpec& loss = of.spec;
   ReadRollLevel(reader, of.variant, &translation->warnings, &loss);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/log_ratio.h"
+#include "server/engine/dialects/other_fields.h"
 #include "server/engine/names.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
@@ -65,6 +66,54 @@ TEST(ArealTest, EmptyBlockIsTheDefaultObject) {
   EXPECT_EQ(loss.reduction,
             (LossReduction{BatchCount::kTokens, RowCount::kOne, 1.0}));
   EXPECT_THAT(kernels::Validate(empty.spec), IsEmpty());
+}
+
+// A field of each kind of value that AReaL's object has.
+google::protobuf::Struct WholeActor(const std::string& json) {
+  google::protobuf::Struct actor = Block(json);
+  const auto values =
+      Block(R"({"0": null, "1": {"lr": 1e-5}, "2": [1], "3": "x"})");
+  int i = 0;
+  for (const std::string_view field : kArealOtherFields) {
+    (*actor.mutable_fields())[std::string(field)] =
+        values.fields().at(std::to_string(i++ % 4));
+  }
+  return actor;
+}
+
+TEST(ArealTest, TakesAWholeActor) {
+  const auto actor = WholeActor(R"({"eps_clip": 0.3, "c_clip": 3})");
+  EXPECT_GT(actor.fields_size(), 60);
+  const Translation whole = TranslateAreal(actor, false, AllTensors());
+  const Translation part = Areal(R"({"eps_clip": 0.3, "c_clip": 3})");
+  EXPECT_THAT(Fields(whole), IsEmpty());
+  EXPECT_EQ(whole.spec, part.spec);
+  EXPECT_EQ(whole.warnings, part.warnings);
+  const Translation typo = TranslateAreal(
+      WholeActor(R"({"esp_clip": 0.3, "grad_reduce_dtyp": "float32"})"), false,
+      AllTensors());
+  ASSERT_THAT(Fields(typo), ElementsAre("esp_clip", "grad_reduce_dtyp"));
+  EXPECT_THAT(typo.violations[0].description, HasSubstr("'eps_clip'?"));
+  EXPECT_THAT(typo.violations[1].description,
+              HasSubstr("'grad_reduce_dtype'?"));
+}
+
+TEST(ArealTest, TakesAWholeTree) {
+  google::protobuf::Struct tree =
+      Block(R"({"experiment_name": "e", "my_own": 1, "actor": {}})");
+  *(*tree.mutable_fields())["actor"].mutable_struct_value() =
+      WholeActor(R"({"use_decoupled_loss": true})");
+  const Translation whole = TranslateAreal(tree, false, AllTensors());
+  EXPECT_THAT(Fields(whole), IsEmpty());
+  EXPECT_EQ(whole.spec, Areal(R"({"use_decoupled_loss": true})").spec);
+  EXPECT_EQ(Areal(R"({"actor": null})").spec, Areal("{}").spec);
+  EXPECT_THAT(Fields(Areal(R"({"actor": {"esp_clip": 1}})")),
+              ElementsAre("actor.esp_clip"));
+  EXPECT_THAT(Fields(Areal(R"({"actor": {"rejection_sampling": {"cap": 2}}})")),
+              ElementsAre("actor.rejection_sampling.cap"));
+  EXPECT_THAT(Fields(Areal(R"({"actor": {}, "eps_clip": 0.3})")),
+              ElementsAre("eps_clip"));
+  EXPECT_THAT(Fields(Areal(R"({"actor": 5})")), ElementsAre("actor"));
 }
 
 TEST(ArealTest, PoliciesFollowTheBlock) {

@@ -179,6 +179,24 @@ TEST(BlockReaderTest, WarnsOfUnknownKeysWhereTheyAreIgnored) {
   EXPECT_THAT(warnings, ElementsAre("Ignored the unknown field block.zzz."));
 }
 
+TEST(BlockReaderTest, KnowsFieldsThatChangeNoAnswer) {
+  constexpr std::string_view kOthers[] = {"optimizer"};
+  const auto block = Block(R"({"optimizer": {}, "optimiser": 1, "zzz": 2})");
+  Violations violations;
+  std::vector<std::string> warnings;
+  BlockReader(block, "block", &violations)
+      .CheckKeys(kNames, false, NoHint, &warnings, kOthers);
+  EXPECT_THAT(Descriptions(violations),
+              ElementsAre("Unknown field 'optimiser': did you mean "
+                          "'optimizer'?",
+                          "Unknown field 'zzz': known fields are rollout_is, "
+                          "rollout_rs, bypass_mode."));
+  BlockReader(block, "block", &violations)
+      .CheckKeys(kNames, true, NoHint, &warnings, kOthers);
+  EXPECT_EQ(violations.size(), 2u);
+  EXPECT_EQ(warnings.size(), 2u);
+}
+
 TEST(BlockReaderTest, NamesFieldsByTheirAliases) {
   const auto block = Block("{}");
   Violations violations;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/log_ratio.h"
+#include "server/engine/dialects/other_fields.h"
 #include "server/engine/names.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/translations.h"
@@ -64,6 +65,69 @@ TEST(RollTest, EmptyBlockIsTheDefaultObject) {
   EXPECT_EQ(loss.reduction, (LossReduction{BatchCount::kNonemptyRows,
                                            RowCount::kKeptTokens, 1.0}));
   EXPECT_THAT(kernels::Validate(empty.spec), IsEmpty());
+}
+
+google::protobuf::Struct WholeTree(const std::string& json) {
+  google::protobuf::Struct tree = Block(json);
+  const auto values =
+      Block(R"({"0": null, "1": {"lr": 1e-5}, "2": [1], "3": "x"})");
+  int i = 0;
+  for (const std::string_view field : kRollOtherFields) {
+    (*tree.mutable_fields())[std::string(field)] =
+        values.fields().at(std::to_string(i++ % 4));
+  }
+  return tree;
+}
+
+TEST(RollTest, TakesAWholeTree) {
+  const std::string fields =
+      R"({"pg_clip": 0.3, "loss_agg_mode": "token-mean"})";
+  const auto tree = WholeTree(fields);
+  EXPECT_GT(tree.fields_size(), 100);
+  const Translation whole = TranslateRoll(tree, false, AllTensors());
+  const Translation part = Roll(fields);
+  EXPECT_THAT(Fields(whole), IsEmpty());
+  EXPECT_EQ(whole.spec, part.spec);
+  EXPECT_EQ(whole.warnings, part.warnings);
+  const Translation typo =
+      TranslateRoll(WholeTree(R"({"pg_clp": 0.3, "rollout_batch_sise": 8})"),
+                    false, AllTensors());
+  ASSERT_THAT(Fields(typo), ElementsAre("pg_clp", "rollout_batch_sise"));
+  EXPECT_THAT(typo.violations[0].description, HasSubstr("'pg_clip'?"));
+  EXPECT_THAT(typo.violations[1].description,
+              HasSubstr("'rollout_batch_size'?"));
+}
+
+// ROLL reads the variant from actor_train, by a worker of its own.
+TEST(RollTest, AWholeTreeHasTheVariantInActorTrain) {
+  const auto of = [](const std::string& actor, const std::string& root = "") {
+    return Roll(Concat(R"({"actor_train": {)", actor, "}", root, "}"));
+  };
+  const std::string worker =
+      R"("worker_cls": "roll.pipeline.rlvr.actor_pg_worker.ActorPGWorker")";
+  const auto surrogate = [](const Translation& t) {
+    EXPECT_THAT(Fields(t), IsEmpty());
+    return t.spec.loss.surrogate;
+  };
+  EXPECT_EQ(of("").spec, Roll("{}").spec);
+  EXPECT_EQ(surrogate(of(worker)), Surrogate::kReinforce);
+  const std::string kimi = Concat(worker, R"(, "pg_variant": "kimi15")");
+  EXPECT_EQ(surrogate(of(kimi)), Surrogate::kDro);
+  EXPECT_EQ(surrogate(of(kimi, R"(, "pg_variant": "kimi15")")),
+            Surrogate::kDro);
+  EXPECT_EQ(surrogate(of(R"("worker_cls": "mine.MyPGWorker",
+                            "pg_variant": "tis")")),
+            Surrogate::kCispo);
+  const Translation unread = of(R"("pg_variant": "tis", "lr": 1)");
+  EXPECT_EQ(unread.spec, Roll("{}").spec);
+  EXPECT_THAT(unread.warnings,
+              Contains(HasSubstr("actor_train.pg_variant does nothing")));
+  EXPECT_THAT(Fields(of(kimi, R"(, "pg_variant": "tis")")),
+              ElementsAre("pg_variant"));
+  EXPECT_THAT(Fields(of("", R"(, "pg_variant": "tis")")),
+              ElementsAre("pg_variant"));
+  EXPECT_THAT(Fields(of(Concat(worker, R"(, "pg_variant": "topr")"))),
+              ElementsAre("actor_train.pg_variant"));
 }
 
 TEST(RollTest, WeightsAreBoundedFromAbove) {
@@ -195,6 +259,7 @@ TEST(RollTest, Refusals) {
       {R"({"pg_variant": "topr"})", "pg_variant"},
       {R"({"pg_variant": "dppo"})", "pg_variant"},
       {R"({"length_loss_weight": true})", "length_loss_weight"},
+      {R"({"ratio_type": "segment"})", "ratio_type"},
       {R"({"difficulty_loss_weight": true})", "difficulty_loss_weight"},
       {R"({"entropy_loss_coef": 0.1})", "entropy_loss_coef"},
       {R"({"pg_variant": "cispo", "cispo_use_unified_mask": true})",

@@ -100,7 +100,8 @@ const SystemBlock kBlocks[] = {
      .replaced = "swift.rlhf_trainers.grpo_trainer.GRPOTrainer._apply_rollout_"
                  "importance_sampling",
      .function = "counterweight_rl.compat.ms_swift.RolloutCorrectionMixin",
-     .how = "a file of `--external_plugins` installs it",
+     .how = "a file of `--external_plugins` installs it, or `GRPOLossMixin` or "
+            "`MegatronGRPOLossMixin`, which have the whole loss",
      .calls = "one call for each micro-batch and rank",
      .has_loss = false,
      .watched = {"rollout_correction/k3_kl",
@@ -133,7 +134,9 @@ const SystemBlock kBlocks[] = {
      .replaced =
          "roll.utils.train_infer_corrections.compute_train_infer_correction",
      .function = "counterweight_rl.compat.roll.compute_train_infer_correction",
-     .how = "an import in the workers' place",
+     .how = "an import in the workers' place; the class "
+            "`counterweight_rl.compat.roll.ActorPGWorker`, as `worker_cls`, "
+            "has the whole loss",
      .calls = "one call for each micro-batch and rank",
      .has_loss = false,
      .watched = {"actor/is_weight_clipfrac@sum",

@@ -103,6 +103,7 @@ def _block(worker: Any, batch: Any) -> tuple[dict[str, Any], torch.Tensor | None
     """Returns the dialect's block, and weights that the pipeline made."""
     config = worker.pipeline_config
     block = dict(to_mapping("roll", config))
+    block.pop("actor_train", None)  # the worker knows its variant
     if hasattr(worker, "_get_or_cache_config"):
         variant = worker._get_or_cache_config("pg_variant", "vanilla")
         settings = _VARIANTS.get(variant, {})

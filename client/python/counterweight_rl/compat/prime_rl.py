@@ -121,7 +121,7 @@ def ipo_loss_fn(inputs: Any, loss_config: Any = None) -> LossOutputs:
 
 
 # prime-rl's constants of this loss. The rule makes weights 0, and others are 1, because the penalty
-# is of all tokens; the rollout's log-probs stand for the reference's, whose KL penalty it is.
+# is of all tokens; it is the KL penalty, with the rollout's log-probs as the reference's.
 _REF_KL = CorrectionConfig(
     importance_weight=ImportanceWeight(
         ratio_source=RatioSource.OLD_ROLLOUT, level=Level.TOKEN, bound=Bound.NONE
