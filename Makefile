@@ -75,7 +75,7 @@ docs: ## Rewrite kernels/METHODS.md, kernels/doctor/FINDINGS.md, server/METRICS.
 	@.ci/asyncio_client
 	@$(PYTHON) deploy/grafana/dashboards.py
 
-site: ## The documentation site in build/site, from the pages and the docstrings; dead links fail
+site: ## The documentation site in build/site, of this tree and of each release, from the pages and the docstrings; dead links fail
 	@.ci/setup site
 	@.ci/site
 
