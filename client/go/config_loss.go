@@ -128,3 +128,9 @@ func (k KLConfig) with(set func(*pb.KlPenalty)) KLConfig { return KLConfig{appen
 func (k KLConfig) addToConfig(config *pb.CorrectionConfig) { config.KlPenalty = made(k.set) }
 
 func (k KLConfig) addToPreset(preset *pb.Preset) { preset.KlPenalty = made(k.set) }
+
+// AverageAdvantages replaces each advantage by the mean over the kept tokens of its sequence.
+// For SurrogateGSPO, SurrogateGSPOToken and SurrogateLUSPO.
+func (l LossConfig) AverageAdvantages() LossConfig {
+	return l.with(func(l *pb.PolicyLoss) { l.AverageAdvantages = true })
+}

@@ -30,7 +30,7 @@ func everything() []ConfigPart {
 		Sequential(),
 		DriftSource(RatioCurrentOld),
 		PolicyLoss(SurrogatePPOClip, SeqMeanTokenSumNorm, DenominatorGlobal).Ratio(RatioCurrentOld).
-			Clip(0.2, 0.3).DualClip(3).RatioCap(10).LogRatioClamp(20).Tau(1, 2).PositiveShape(1, 2).
+			AverageAdvantages().Clip(0.2, 0.3).DualClip(3).RatioCap(10).LogRatioClamp(20).Tau(1, 2).PositiveShape(1, 2).
 			NegativeShape(3, 4).Beta(0.5).CovarianceFraction(0.1).CovarianceInterval(1, 5).
 			CovarianceKLWeight(1).NormLength(1000).AllowDoubleCorrection(),
 		KLPenalty(KLEstimatorK3, 0.1).TokenClamp(20).ValueClamp(10).StraightThrough().ImportanceWeighted(),
