@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "grpcpp/grpcpp.h"
 #include "kernels/corrector.h"
 #include "kernels/devices.h"
 #include "nlohmann/json.hpp"
@@ -32,6 +33,7 @@
 #include "server/backend.h"
 #include "server/base/config_error.h"
 #include "server/base/heap.h"
+#include "server/base/old_grpc.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
 #include "server/config/flags.h"
@@ -234,10 +236,10 @@ int Serve(const CommandLine& line, const ReadAgain& read_again) {
     std::cerr << "counterweight-server: " << WithOrigins(error, line) << "\n";
     return 1;
   }
-  nlohmann::ordered_json fields = {{"version", Version()},
-                                   {"revision", Revision()},
-                                   {"backend", backend_json},
-                                   {"config", ToJson(config)}};
+  nlohmann::ordered_json fields = {
+      {"version", Version()},    {"revision", Revision()},
+      {"grpc", grpc::Version()}, {"grpc_defences", OldGrpcDefences()},
+      {"backend", backend_json}, {"config", ToJson(config)}};
   if (!backend.reason.empty()) fields["no_cuda"] = backend.reason;
   log.Event(spdlog::level::info, "started", fields);
   // For scripts, which wait for these lines.

@@ -16,6 +16,7 @@
 #include "server/base/config_error.h"
 #include "server/base/heap.h"
 #include "server/base/monotonic.h"
+#include "server/base/old_grpc.h"
 #include "server/call/correct_stream.h"
 #include "server/listen/connection_options.h"
 #include "server/observe/metrics_server.h"
@@ -318,7 +319,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
       AdmitContext{.config = &current_config_,
                    .access = access_.get(),
                    .arrivals = &arrivals_,
-                   .resets = &resets_,
+                   .resets = kHasOldGrpc ? &resets_ : nullptr,
                    .clock = &clock_,
                    .admission = &admission_,
                    .executor = &executor_,
@@ -379,7 +380,7 @@ bool Server::StartGrpc(std::string* error, std::function<void()> on_failure) {
         fail();
         on_failure();
       });
-  if constexpr (FloodWatch::kIsNeeded) {
+  if constexpr (kHasOldGrpc) {
     floods_ = std::make_unique<FloodWatch>(
         config_.max_streams_per_connection + Resets::kMost,
         [this](const std::string& peer) { acceptor_->Close(peer); });

@@ -132,7 +132,7 @@ class Server {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> unix_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::unique_ptr<FloodWatch> floods_;  // null: gRPC needs none
+  std::unique_ptr<FloodWatch> floods_;  // null: kHasOldGrpc is false
   std::mutex health_mutex_;  // a device may fail before serving begins
   std::atomic<Health> health_ = Health::kStarting;
   std::atomic<bool> last_reload_succeeded_ = true;

@@ -155,7 +155,9 @@ void CorrectStream::OnCancel() {
     is_over = state_ == State::kEnded;
     if (!is_over) EndCancelled();
   }
-  if (!reset.empty()) admit_.resets->Add(reset, steady_clock::now());
+  if (!reset.empty() && admit_.resets != nullptr) {
+    admit_.resets->Add(reset, steady_clock::now());
+  }
   if (!is_over) admission_wait_.Abandon();
 }
 

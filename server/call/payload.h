@@ -20,8 +20,8 @@ namespace counterweight::server {
 // Calls `parse` with the bytes of *payload, which may be compressed with gzip
 // or deflate, then frees *payload. Inflates while `parse` reads, so that what a
 // small payload inflates to is never in memory as a whole: above max_bytes it
-// ends the input and returns RESOURCE_EXHAUSTED. gRPC 1.51 checks the same
-// limit after inflating everything.
+// ends the input and returns RESOURCE_EXHAUSTED. gRPC, 1.83 too, checks the
+// same limit after inflating everything.
 grpc::Status ParsePayload(
     int64_t max_bytes, grpc::ByteBuffer* payload,
     const std::function<

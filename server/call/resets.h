@@ -15,7 +15,7 @@ namespace counterweight::server {
 // Finds connections that begin calls only to reset them. gRPC 1.51 keeps some
 // 13 KB of each such call until it gets to it, and a connection can bring more
 // than it gets to: gigabytes, long after the client has left (rapid reset,
-// CVE-2023-44487). Thread-safe.
+// CVE-2023-44487). With an old gRPC alone: see base/old_grpc.h. Thread-safe.
 class Resets {
  public:
   using Time = std::chrono::steady_clock::time_point;

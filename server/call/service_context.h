@@ -31,7 +31,7 @@ struct AdmitContext {
   const CurrentConfig* config;
   const Access* access;
   Arrivals* arrivals;
-  Resets* resets;
+  Resets* resets;  // null: kHasOldGrpc is false
   CallClock* clock;
   Admission* admission;
   Executor* executor;

@@ -132,7 +132,9 @@ void UnaryCall::OnCancel() {
     has_request = has_request_;
     on_leave = std::exchange(on_leave_, nullptr);
   }
-  if (!has_request) admit_.resets->Add(context_->peer(), steady_clock::now());
+  if (!has_request && admit_.resets != nullptr) {
+    admit_.resets->Add(context_->peer(), steady_clock::now());
+  }
   EndEarly({grpc::StatusCode::CANCELLED, "the client cancelled the request"});
   if (on_leave) on_leave();
 }

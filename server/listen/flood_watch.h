@@ -7,7 +7,6 @@
 #include <functional>
 #include <string>
 
-#include "grpcpp/version_info.h"
 #include "server/base/ticker.h"
 
 namespace counterweight::server {
@@ -17,12 +16,9 @@ namespace counterweight::server {
 // until it gets to it. It can parse for seconds before it does, and its limit
 // of open calls does not end. channelz counts calls when they are parsed and
 // when they are gone, so their difference is what gRPC holds of a connection.
+// With an old gRPC alone: see base/old_grpc.h.
 class FloodWatch {
  public:
-  // Later releases bound what they hold.
-  static constexpr bool kIsNeeded =
-      GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 57;
-
   static constexpr std::chrono::milliseconds kPeriod{200};
   // A look costs 10 us a connection, so that many connections take turns.
   static constexpr int64_t kConnectionsAtOnce = 100;

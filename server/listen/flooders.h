@@ -11,7 +11,8 @@ namespace counterweight::server {
 
 // A connection that is closed for flooding costs its client one handshake; an
 // address that has lost kMost of them within kWindow is refused for kRefusal.
-// All clients of a proxy share its address. For one thread.
+// All clients of a proxy share its address. With an old gRPC alone: see
+// base/old_grpc.h. For one thread.
 class Flooders {
  public:
   using Time = std::chrono::steady_clock::time_point;

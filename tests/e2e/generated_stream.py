@@ -1,4 +1,4 @@
-"""CorrectStream by generated stubs, without this project's client."""
+"""Requests by generated stubs, without this project's client."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from counterweight_rl._gen.counterweight.v1 import correction_service_pb2 as service_pb2
+
+
+def unary_request(batch: dict[str, Any]) -> service_pb2.CorrectRequest:
+    """Returns the batch as one message."""
+    header, *chunks = stream_frames(batch)
+    for frame in chunks:
+        header.header.tensors[frame.chunk.tensor].data += frame.chunk.data
+    return header.header
 
 
 def stream_frames(

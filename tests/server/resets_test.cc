@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "grpcpp/version_info.h"
 #include "gtest/gtest.h"
+#include "server/base/old_grpc.h"
 
 namespace counterweight::server {
 namespace {
@@ -32,6 +34,17 @@ TEST(Resets, AConnectionIsToldOnceWhenItHasOneTooMany) {
   EXPECT_THAT(floods.closed, ElementsAre("a"));
   floods.Add("a", Resets::kMost);
   EXPECT_THAT(floods.closed, ElementsAre("a"));
+}
+
+TEST(OldGrpcDefences, AreThoseThatThisGrpcNeeds) {
+  const std::vector<int> version = {GRPC_CPP_VERSION_MAJOR,
+                                    GRPC_CPP_VERSION_MINOR};
+  if (version < std::vector<int>{1, 83}) {
+    EXPECT_THAT(OldGrpcDefences(),
+                ElementsAre("flood_watch", "reset_count", "address_refusal"));
+  } else {
+    EXPECT_THAT(OldGrpcDefences(), IsEmpty());
+  }
 }
 
 TEST(Resets, EachWindowBeginsAnew) {
