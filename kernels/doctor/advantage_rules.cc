@@ -35,7 +35,7 @@ Advantages ReadAdvantages(const Batch& batch) {
     row.resize(static_cast<size_t>(n));
     Read(tensor, begin, n, row.data());
     double sum = 0.0;
-    // Of the loop alone, and without branches: both ways are as likely.
+    // Counters of the loop alone, without branches, as both ways are as likely.
     int64_t tokens = 0, negative = 0, positive = 0, non_finite = 0;
     const float* const advantages = row.data();
     const uint8_t* const mask = batch.response_mask + begin;
