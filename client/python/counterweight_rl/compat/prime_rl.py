@@ -27,26 +27,7 @@ from typing import Any
 
 import torch
 
-from counterweight_rl.choices import (
-    Aggregation,
-    Bound,
-    Estimator,
-    KlEstimator,
-    Level,
-    LossAggregation,
-    LossDenominator,
-    RatioSource,
-    RuleEffect,
-    Surrogate,
-)
-from counterweight_rl.compat import _peers, _service
-from counterweight_rl.config import (
-    CorrectionConfig,
-    ImportanceWeight,
-    KlPenalty,
-    PolicyLoss,
-    RejectionRule,
-)
+from counterweight_rl.compat import _peers, _prime_rl_ref_kl, _service
 from counterweight_rl.dialect_blocks import to_mapping
 from counterweight_rl.torch import attach, outputs_for
 
@@ -120,34 +101,6 @@ def ipo_loss_fn(inputs: Any, loss_config: Any = None) -> LossOutputs:
     return LossOutputs(loss, metrics)
 
 
-# prime-rl's constants of this loss. The rule makes weights 0, and others are 1, because the penalty
-# is of all tokens; it is the KL penalty, with the rollout's log-probs as the reference's.
-_REF_KL = CorrectionConfig(
-    importance_weight=ImportanceWeight(
-        ratio_source=RatioSource.OLD_ROLLOUT, level=Level.TOKEN, bound=Bound.NONE
-    ),
-    rules=(
-        RejectionRule(
-            ratio_source=RatioSource.CURRENT_ROLLOUT,
-            estimator=Estimator.DIFFERENCE,
-            aggregation=Aggregation.TOKEN,
-            lower=-0.2,
-            effect=RuleEffect.ZERO_WEIGHT,
-        ),
-    ),
-    drift_source=RatioSource.CURRENT_ROLLOUT,
-    policy_loss=PolicyLoss(
-        surrogate=Surrogate.IMPORTANCE_SAMPLING,
-        aggregation=LossAggregation.TOKEN_SUM,
-        denominator=LossDenominator.ORIGINAL,
-        ratio_source=RatioSource.CURRENT_ROLLOUT,
-        allow_double_correction=True,
-    ),
-    # prime-rl's square has no 1/2.
-    kl_penalty=KlPenalty(estimator=KlEstimator.K2, coefficient=2e-3),
-)
-
-
 def ref_kl_loss_fn(inputs: Any) -> LossOutputs:
     """Computes the loss of on-policy distillation of one sequence.
 
@@ -171,7 +124,7 @@ def ref_kl_loss_fn(inputs: Any) -> LossOutputs:
     rollout = inputs.inference_logprobs.detach()
     gain = torch.where(mask, (inputs.ref_logprobs - current).detach(), 0.0)
     result = _service.ask(
-        _REF_KL,
+        _prime_rl_ref_kl.METHOD,
         current_log_probs=current,
         old_log_probs=rollout,
         rollout_log_probs=rollout,
