@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import counterweight_rl as cw
 import numpy as np
 import pytest
+from command_line import counterweight
 from counterweight_rl import diagnosis
 from server_process import ServerProcess
 
@@ -121,3 +124,65 @@ def test_what_a_server_ignores_is_named() -> None:
 def test_what_is_wrong_is_named(audit: Any, kind: type[Exception], sentence: str) -> None:
     with pytest.raises(kind, match=sentence):
         cw.diagnose(**batch(), audit=audit)
+
+
+def doctor(*arguments: str | pathlib.Path, code: int = 0) -> str:
+    ended = counterweight("doctor", *arguments)
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+def said(*arguments: str | pathlib.Path) -> str:
+    """The printed report as one line."""
+    return " ".join(doctor(*arguments).split())
+
+
+def test_rows_of_a_file_are_those_without_nan(tmp_path: pathlib.Path) -> None:
+    arrays = batch()
+    arrays["response_mask"][7] = False
+    audited = [row for row in range(64) if row % 3 == 0 and row != 7]
+    some = arrays["old_log_probs"].copy()
+    some[[row for row in range(64) if row % 3]] = np.nan
+    path = tmp_path / "some.npz"
+    np.savez(path, **{**arrays, "old_log_probs": some})
+    expected = cw.diagnose(**arrays, audit=cw.Audit(rows=audited, alarm=0.01)).audit
+    assert expected is not None
+    assert expected.sentence in said(path, "--audit", "rows", "--alarm", "0.01")
+    found = json.loads(doctor(path, "--audit", "rows", "--alarm", "0.01", "--json"))["audit"]
+    assert found["sums"] == expected.sums.numbers.tolist()
+    assert (found["rows"], found["advice"]) == (expected.rows, expected.advice)
+    # Packed, and every row.
+    lengths = np.full(64, 20)
+    flat = {name: array.reshape(-1) for name, array in arrays.items()}
+    np.savez(tmp_path / "all.npz", sequence_lengths=lengths, **flat)
+    whole = cw.diagnose(**arrays, audit=cw.Audit()).audit
+    assert whole is not None
+    assert whole.sentence in said(tmp_path / "all.npz", "--audit", "rows", "--fail-on", "never")
+
+
+def test_a_file_of_before_the_update(tmp_path: pathlib.Path) -> None:
+    arrays = batch()
+    expected = cw.diagnose(**arrays, audit=cw.Audit()).audit
+    arrays["current_log_probs"] = arrays.pop("old_log_probs")
+    path = tmp_path / "first.npz"
+    np.savez(path, **arrays)
+    assert expected is not None
+    never = ("--fail-on", "never")
+    assert expected.sentence in said(path, "--audit", "before-update", *never)
+    assert "old_log_probs: is missing; --audit rows" in doctor(path, "--audit", "rows", code=2)
+
+
+def test_files_that_cannot_be_audited_say_why(tmp_path: pathlib.Path) -> None:
+    arrays = batch(rows=4)
+    arrays["response_mask"][:] = True
+    arrays["old_log_probs"][2, 5] = np.nan
+    path = tmp_path / "part.npz"
+    np.savez(path, **arrays)
+    partly = doctor(path, "--audit", "rows", code=2)
+    assert "old_log_probs: is NaN at 1 of the 20 tokens of row 2; a row is audited as" in partly
+    arrays["old_log_probs"][:] = np.nan
+    np.savez(path, **arrays)
+    assert "no row has a number to audit" in doctor(path, "--audit", "rows", code=2)
+    assert "--alarm: needs --audit" in doctor(path, "--alarm", "1", code=2)
+    assert "--audit: needs a FILE" in doctor("--audit", "rows", code=2)
+    assert "audit.before_update" in doctor(path, "--audit", "before-update", code=2)

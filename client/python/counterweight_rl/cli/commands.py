@@ -238,6 +238,13 @@ def _demo(connection: Connection, save: pathlib.Path | None) -> None:
 @click.option(
     "--shadows", help="Methods as for compare --methods, at most 4: what each would do to FILE."
 )
+@click.option(
+    "--audit",
+    type=click.Choice([batch_doctor.AUDIT_ROWS, batch_doctor.AUDIT_BEFORE_UPDATE]),
+    help="Measure the drift between engine and trainer: by the rows of FILE whose old_log_probs "
+    "are not NaN, or by current_log_probs of before the step's first update.",
+)
+@click.option("--alarm", type=float, help="For --audit: mean k3 at which you would act, nats, > 0.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @connected
 def _doctor(
@@ -246,6 +253,8 @@ def _doctor(
     fail_on: str,
     policy_version: int | None,
     shadows: str | None,
+    audit: str | None,
+    alarm: float | None,
     as_json: bool,
 ) -> None:
     """Name what is wrong with the batch of a FILE, or with this installation.
@@ -257,12 +266,15 @@ def _doctor(
     or server cannot be used, or the server of --target does not answer.
     """
     methods = [] if shadows is None else list(read_methods(shadows).values())
+    if alarm is not None and audit is None:
+        raise InputError("--alarm: needs --audit")
     if file is not None:
         with connection.open() as client:
-            found = batch_doctor.examine(client, file, policy_version, methods)
+            found = batch_doctor.examine(client, file, policy_version, methods, audit, alarm)
         sys.exit(batch_doctor.report(found, file, fail_on, as_json=as_json))
-    if methods:
-        raise InputError("--shadows: needs a FILE")
+    for flag, given in (("--shadows", methods), ("--audit", audit)):
+        if given:
+            raise InputError(f"{flag}: needs a FILE")
     target = None if connection.target.startswith("local:") else connection.target
     findings = list(doctor.examine(target, connection.open))
     sys.exit(doctor.report(display.console(), findings, as_json=as_json))
