@@ -1,6 +1,7 @@
 package counterweight
 
 import (
+	"errors"
 	"fmt"
 
 	pb "github.com/counterweight/counterweight/client/go/counterweightv1"
@@ -119,6 +120,26 @@ func (c *call) readOutputs() []Violation {
 		c.dropKeepMask = true
 	}
 	return violations
+}
+
+// check refuses an answer that does not match the request.
+func (c *call) check(response *wire.Response) error {
+	if err := c.checkBounds(response.Head.GetResolvedBounds()); err != nil {
+		return err
+	}
+	return c.checkOutputs(response.Outputs)
+}
+
+// checkBounds refuses an answer of a server that does not know bounds of calm steps.
+func (c *call) checkBounds(resolved []*pb.ResolvedBound) error {
+	weight := c.head.GetMethod().GetConfig().GetImportanceWeight()
+	asked := len(c.head.GetMethod().GetPreset().GetCalmQuantiles()) > 0 ||
+		(weight != nil && weight.UpperCalmQuantile != nil)
+	if asked && len(resolved) == 0 {
+		return errors.New("the server is too old for bounds of calm steps, the feature \"calm_bounds\"; " +
+			"give a number")
+	}
+	return nil
 }
 
 // checkOutputs refuses an answer with other outputs than the request names.

@@ -24,6 +24,12 @@ func (w WeightConfig) Upper(ratio float64) WeightConfig {
 	return w.with(func(w *pb.ImportanceWeight) { w.Upper = &ratio })
 }
 
+// CalmUpper is the upper end from the run's own calm steps, as the type CalmUpper; Upper is
+// that of the steps before.
+func (w WeightConfig) CalmUpper(quantile float64) WeightConfig {
+	return w.with(func(w *pb.ImportanceWeight) { w.UpperCalmQuantile = &quantile })
+}
+
 // TokenClamp clamps each token's log ratio to [-nats, nats] before aggregation; > 0.
 func (w WeightConfig) TokenClamp(nats float64) WeightConfig {
 	return w.with(func(w *pb.ImportanceWeight) { w.TokenClamp = &nats })

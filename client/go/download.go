@@ -63,7 +63,7 @@ func (d *download) Result(message wire.Cursor) error {
 	if err := d.response.Read(message, d.names); err != nil {
 		return err
 	}
-	if err := d.call.checkOutputs(d.response.Outputs); err != nil {
+	if err := d.call.check(&d.response); err != nil {
 		return err
 	}
 	for i := range d.response.Outputs {

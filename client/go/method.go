@@ -32,6 +32,18 @@ func (p Parameters) addToPreset(preset *pb.Preset) {
 	maps.Copy(preset.Parameters, p)
 }
 
+// CalmUpper is the parameter "upper" of a preset from the run's own calm steps: this
+// quantile, in (0.5, 1), of the unbounded weights, within a quarter octave of their
+// logarithm above it. For a batch with Run and Step. The first steps that ask for it make
+// the run's calm level, eight or more, and are bounded by the parameter "upper"; without it
+// they are an InvalidRequestError. All later steps have the same bound, which
+// Result.ResolvedBounds has. A server keeps it in memory, and each has its own.
+type CalmUpper float64
+
+func (u CalmUpper) addToPreset(preset *pb.Preset) {
+	preset.CalmQuantiles = map[string]float64{"upper": float64(u)}
+}
+
 // Preset is a row of the methods table by name, with other numbers than its defaults where
 // named, and with a loss that is computed with its weights and rules:
 //

@@ -58,6 +58,32 @@ type Result struct {
 	Staleness *Staleness
 	// Sums are those of the batch, a part of a step. Nil without WithPartialSums.
 	Sums *PartialSums
+	// ResolvedBounds are the numbers of bounds that were left to the run's calm steps.
+	ResolvedBounds []ResolvedBound
+}
+
+// A ResolvedBound is a bound that the run's calm steps decide: CalmUpper.
+type ResolvedBound struct {
+	// Field is the request's: "method.preset.calm_quantiles[upper]".
+	Field string
+	// Value is the bound of this answer, a ratio.
+	Value float64
+	// IsCalm: it is the calm steps'. Else the method's own, as the step is one of those that
+	// make the calm level.
+	IsCalm bool
+	// CalmSteps are those that Value is of, or that the server has so far, and CalmWeights
+	// their weights that were counted: of 65536 positions of a batch.
+	CalmSteps, CalmWeights int64
+}
+
+func resolvedBounds(messages []*pb.ResolvedBound) []ResolvedBound {
+	var bounds []ResolvedBound
+	for _, m := range messages {
+		bounds = append(bounds, ResolvedBound{
+			m.GetField(), m.GetValue(), m.GetIsCalm(), m.GetCalmSteps(), m.GetCalmWeights(),
+		})
+	}
+	return bounds
 }
 
 // Staleness is the drift of tokens by the age of the policy that sampled them: the option
@@ -168,6 +194,7 @@ func (r *Result) fill(response *wire.Response) {
 	r.Timing = timing(head.GetTiming())
 	r.Staleness = staleness(head.GetStaleness())
 	r.Sums = partialSums(head.GetSums())
+	r.ResolvedBounds = resolvedBounds(head.GetResolvedBounds())
 }
 
 func ruleSummaries(rules []*pb.RuleSummary) []RuleSummary {

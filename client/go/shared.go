@@ -117,7 +117,7 @@ func (s *sharedCall) read(message wire.Cursor) error {
 		return err
 	}
 	exchange := s.exchange
-	if err := exchange.call.checkOutputs(s.response.Outputs); err != nil {
+	if err := exchange.call.check(&s.response); err != nil {
 		return err
 	}
 	for i := range s.response.Outputs {

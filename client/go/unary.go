@@ -45,7 +45,7 @@ func (u *unaryCall) read(message wire.Cursor) error {
 	if err := u.response.Read(message, u.names); err != nil {
 		return err
 	}
-	if err := u.call.checkOutputs(u.response.Outputs); err != nil {
+	if err := u.call.check(&u.response); err != nil {
 		return err
 	}
 	for i := range u.response.Outputs {

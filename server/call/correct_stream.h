@@ -149,6 +149,7 @@ class CorrectStream final
   int64_t header_bytes_ = 0;
   std::shared_ptr<Reservation> reservation_;
   std::shared_ptr<std::byte> memory_;
+  kernels::Batch inputs_;  // in memory_
   StreamBatch batch_;
   std::unique_ptr<kernels::CorrectRun> run_;
   Resumer resumer_;

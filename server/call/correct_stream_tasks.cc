@@ -75,7 +75,11 @@ int64_t CorrectStream::NeededBytes() const {
   return correction_.ObjectBytes() + InputBytes(decoded.tensors) +
          OutputBytes(decoded.outputs, decoded.layout) +
          compute_.corrector->ScratchBytes(decoded.method.spec,
-                                          BatchOf(decoded));
+                                          BatchOf(decoded)) +
+         (correction_.WantsCalmWeights()
+              ? ExaminationBytes(decoded.layout.num_sequences,
+                                 decoded.layout.num_positions)
+              : 0);
 }
 
 void CorrectStream::Decided(Admission::Verdict verdict,
@@ -115,6 +119,7 @@ grpc::Status CorrectStream::Prepare() {
         return std::exchange(next, next + Aligned(bytes));
       },
       &correction_.response());
+  inputs_ = inputs.batch;
   run_ = BeginCorrection(compute_.corrector, decoded, inputs.batch,
                          inputs.versions, outputs,
                          [this] { return has_ended_.load(); });
@@ -176,6 +181,7 @@ grpc::Status CorrectStream::FinishComputing(bool* waits) {
   }
   grpc::Status status = correction_.Judge(result_);
   if (!status.ok()) return status;
+  if (correction_.WantsCalmWeights()) correction_.CountCalmWeights(inputs_);
   status = correction_.Encode(result_);
   call_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;

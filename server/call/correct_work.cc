@@ -21,12 +21,16 @@ grpc::Status CorrectWork::Decode(grpc::ByteBuffer* request,
   if (!status.ok()) return status;
   status = ReserveRest(reservation);
   if (!status.ok()) return status;
+  const bool examines = correction_.WantsExamination();
+  const bool counts = correction_.WantsCalmWeights();
   // Where there is no room for it, the batch is corrected all the same.
-  examines_ = correction_.WantsExamination() &&
-              reservation->Grow(ExaminationBytes(
-                  correction_.decoded().layout.num_sequences,
-                  correction_.decoded().layout.num_positions)) ==
-                  Admission::Verdict::kAdmitted;
+  const bool has_room = (examines || counts) &&
+                        reservation->Grow(ExaminationBytes(
+                            correction_.decoded().layout.num_sequences,
+                            correction_.decoded().layout.num_positions)) ==
+                            Admission::Verdict::kAdmitted;
+  examines_ = examines && has_room;
+  counts_calm_weights_ = counts && has_room;
   return correction_.decoded().tensors.has_shared_mask ? CopyMask()
                                                        : grpc::Status::OK;
 }
@@ -83,6 +87,9 @@ grpc::Status CorrectWork::Compute() {
   run_.reset();
   grpc::Status status = correction_.Judge(result_);
   if (status.ok() && examines_) correction_.Examine(Batch());
+  if (status.ok() && counts_calm_weights_) {
+    correction_.CountCalmWeights(Batch());
+  }
   mask_.reset();
   return status;
 }

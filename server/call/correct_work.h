@@ -37,6 +37,7 @@ class CorrectWork final : public Work {
   Call& call_;
   Correction correction_;
   std::shared_ptr<std::byte> mask_;  // a copy of a shared one
+  bool counts_calm_weights_ = false;
   bool examines_ = false;
   std::unique_ptr<kernels::CorrectRun> run_;
   kernels::CorrectResult result_;

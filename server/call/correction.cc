@@ -50,6 +50,10 @@ grpc::Status Correction::Decode(PayloadSource source,
   record.replica = request_.labels().replica();
   grpc::Status status = call_.MayWrite(record.run);
   if (!status.ok()) return status;
+  if (HasCalmBound(request_.method())) {
+    status = ResolveBound();
+    if (!status.ok()) return status;
+  }
   source.is_wanted = [&] {
     if (status.ok()) status = wanted();
     return status.ok();
@@ -59,18 +63,54 @@ grpc::Status Correction::Decode(PayloadSource source,
       request_, {config->max_tokens, config->max_sequences}, source);
   if (!status.ok()) return status;
   if (!decoded.ok()) return call_.InvalidArgument(decoded.violations);
+  if (calm_bound_ && !IsOnHost(decoded.value.tensors)) {
+    return call_.InvalidArgument(
+        {{calm_bound_->field,
+          "needs log-probs in host memory, where the run's weights are "
+          "counted"}});
+  }
   record.method = decoded.value.method.name;
   record.sequences = decoded.value.layout.num_sequences;
   const auto declared =
       record.run.empty() ? nullptr : report_.drift->Declared(record.run);
   if (declared != nullptr) {
-    std::string warning =
-        WarnOfOtherMethod(record.run, *declared, request_.method(),
-                          ContextOf(request_, decoded.value));
+    std::string warning = WarnOfOtherMethod(
+        record.run, *declared, calm_bound_ ? asked_method_ : request_.method(),
+        ContextOf(request_, decoded.value));
     is_other_method_ = !warning.empty();
     if (!warning.empty()) decoded.value.warnings.push_back(std::move(warning));
   }
+  if (calm_bound_ && !calm_level_.is_calm &&
+      calm_level_.steps >= static_cast<int64_t>(kMostCalmSteps)) {
+    decoded.value.warnings.push_back(
+        WarnOfFewWeights(*calm_bound_, calm_level_));
+  }
   decoded_.emplace(std::move(decoded.value));
+  return grpc::Status::OK;
+}
+
+grpc::Status Correction::ResolveBound() {
+  Result<CalmBound> bound = ReadCalmBound(request_.method());
+  bound.violations.Append(CheckCalmLabels(request_, bound.value));
+  if (!bound.ok()) return call_.InvalidArgument(bound.violations);
+  const std::string& run = call_.record().run;
+  const std::optional<CalmLevel> level =
+      report_.drift->CalmLevelOf(run, call_.queue_client().peer,
+                                 bound.value.weights, request_.labels().step());
+  if (!level) {
+    return call_.InvalidArgument(
+        {{bound.value.field,
+          fmt::format("run '{}' has {} bounds of other weights or quantiles "
+                      "already, and keeps no more",
+                      run, CalmHistories::kMost)}});
+  }
+  if (!level->is_calm && !bound.value.until) {
+    return call_.InvalidArgument({NoCalmLevel(run, bound.value, *level)});
+  }
+  asked_method_ = request_.method();
+  calm_bound_ = std::move(bound.value);
+  calm_level_ = *level;
+  SetBound(BoundOf(*calm_bound_, calm_level_), request_.mutable_method());
   return grpc::Status::OK;
 }
 
@@ -115,6 +155,7 @@ grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   const auto start = std::chrono::steady_clock::now();
   const Violations violations = server::Encode(*decoded_, result, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
+  if (calm_bound_) EncodeBound(*calm_bound_, calm_level_, &response_);
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
   response_.set_backend(compute_.backend.name);
@@ -153,7 +194,8 @@ void Correction::Publish(const kernels::CorrectResult& result) {
                           .policy_version = version,
                           .request_id = request_.request_id(),
                           .batch = &batch,
-                          .part = part ? &*part : nullptr});
+                          .part = part ? &*part : nullptr,
+                          .calm = calm_batch_ ? &*calm_batch_ : nullptr});
   if (examined_) {
     report_.drift->CountExamined(call_.record().run, call_.queue_client().peer,
                                  *examined_);
@@ -167,6 +209,17 @@ bool Correction::WantsExamination() const {
 
 void Correction::Examine(const kernels::Batch& batch) {
   examined_ = ExamineBatch(batch);
+}
+
+bool Correction::WantsCalmWeights() const {
+  return calm_bound_ && !calm_level_.is_calm && !decoded_->omits_metrics;
+}
+
+void Correction::CountCalmWeights(const kernels::Batch& batch) {
+  const CalmWeights& weights = calm_bound_->weights;
+  calm_batch_ = {.of = weights,
+                 .step = request_.labels().step(),
+                 .counts = kernels::doctor::CountWeights(batch, weights.spec)};
 }
 
 int64_t Correction::ObjectBytes() const {

@@ -12,6 +12,7 @@
 #include "grpcpp/support/status.h"
 #include "server/call/call.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_calm_bound.h"
 #include "server/engine/examination.h"
 
 namespace counterweight::server {
@@ -53,10 +54,17 @@ class Correction {
   bool WantsExamination() const;
   // Examines `batch`: decoded(), or that with a copy of its mask.
   void Examine(const kernels::Batch& batch);
+  // True if the batch's weights are to be counted for the run's calm level.
+  bool WantsCalmWeights() const;
+  // Counts them in `batch`, as Examine has it.
+  void CountCalmWeights(const kernels::Batch& batch);
   // Metrics and drift of a success. After Encode.
   void Publish(const kernels::CorrectResult& result);
 
  private:
+  // Replaces the bound that the run's calm steps decide by its number.
+  grpc::Status ResolveBound();
+
   const ComputeContext& compute_;
   const ReportContext& report_;
   Call& call_;
@@ -64,6 +72,12 @@ class Correction {
   std::optional<const Decoded> decoded_;
   v1::CorrectResponse response_;
   std::optional<Examined> examined_;
+  // The bound that the request left to the run's calm steps, and its level; the
+  // request's method as it was sent.
+  std::optional<CalmBound> calm_bound_;
+  CalmLevel calm_level_;
+  v1::Method asked_method_;
+  std::optional<CalmBatch> calm_batch_;
   // Whether the method is another one than the run declares; none if it
   // declares none.
   std::optional<bool> is_other_method_;

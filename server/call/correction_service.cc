@@ -231,6 +231,7 @@ std::unique_ptr<google::protobuf::MessageLite> CorrectionService::ServerInfo(
   message.add_features("report_step");
   message.add_features("declare_run");
   message.add_features("group_advantages");
+  message.add_features("calm_bounds");
   // A path is for those who could open it.
   if (compute_.regions != nullptr &&
       ParsePeer(context.peer()).transport == "unix") {

@@ -7,6 +7,7 @@
 
 #include "kernels/log_ratio.h"
 #include "kernels/rules/estimators.h"
+#include "server/engine/codec_calm_bound.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/codec_fields.h"
 #include "server/engine/codec_loss.h"
@@ -49,6 +50,9 @@ class ConfigDecoder {
     // refused too.
     spec->bound = fields_.Required(kBoundKinds, weight.bound(), at + "bound",
                                    kernels::Bound::kTruncate);
+    if (weight.has_upper_calm_quantile()) {
+      fields_.Fail(at + "upper_calm_quantile", kNoCalmBoundHere);
+    }
     const bool needs_end = weight.bound() == v1::BOUND_TRUNCATE ||
                            weight.bound() == v1::BOUND_MASK;
     if (needs_end && !weight.has_lower() && !weight.has_upper()) {

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/engine/codec_calm_bound.h"
 #include "server/engine/codec_labels.h"
 #include "server/engine/message_bytes.h"
 #include "server/engine/names.h"
@@ -41,16 +42,23 @@ struct Meaning {
   kernels::CorrectionSpec spec;
   // The loss divides by the counts of all ranks.
   bool is_global = false;
+  // The quantile of a bound that the run's calm steps decide; 0: it has none.
+  double calm_quantile = 0.0;
 };
 
 // Nothing if the context is none of the method's.
 std::optional<Meaning> MeaningOf(const v1::Method& message,
                                  const MethodContext& context) {
-  Result<Method> method = ReadMethod(message, context.facts);
+  const bool is_calm = HasCalmBound(message);
+  Result<Method> method =
+      ReadMethod(is_calm ? WithoutCalmBound(message) : message, context.facts);
   if (!method.ok()) return std::nullopt;
   Meaning meaning{.name = std::move(method.value.name),
                   .spec = method.value.spec,
                   .is_global = method.value.counts_use.is_global};
+  if (is_calm) {
+    meaning.calm_quantile = ReadCalmBound(message).value.weights.quantile;
+  }
   kernels::CorrectionSpec& spec = meaning.spec;
   if (context.omits_loss) {
     spec.loss = {};
@@ -69,7 +77,8 @@ struct Meanings {
 
   bool AreEqual() const {
     return declared && other && declared->spec == other->spec &&
-           declared->is_global == other->is_global;
+           declared->is_global == other->is_global &&
+           declared->calm_quantile == other->calm_quantile;
   }
 };
 
@@ -130,8 +139,13 @@ void CheckLabelsOf(const v1::DeclareRunRequest& request,
 Result<Declaration> ReadDeclaration(const v1::DeclareRunRequest& request) {
   Result<Declaration> result;
   CheckLabelsOf(request, &result.violations);
+  v1::Method plain = request.method();
+  if (HasCalmBound(plain)) {
+    result.violations.Append(ReadCalmBound(plain).violations);
+    plain = WithoutCalmBound(plain);
+  }
   Result<Method> method =
-      ReadMethod(request.method(), EveryInput(/*wants_loss=*/true).facts);
+      ReadMethod(plain, EveryInput(/*wants_loss=*/true).facts);
   if (!method.ok() && request.method().has_dialect()) {
     Result<Method> weights =
         ReadMethod(request.method(), EveryInput(/*wants_loss=*/false).facts);

@@ -10,6 +10,7 @@
 #include "kernels/math/exact_sum.h"
 #include "kernels/surrogates/list.h"
 #include "server/engine/codec.h"
+#include "server/engine/codec_calm_bound.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/message_bytes.h"
 #include "server/engine/names.h"
@@ -318,6 +319,7 @@ Result<PartialSums> ReadPartial(const v1::PartialSums& message,
 
 Result<Method> ReadMethodOf(const v1::Method& method, const PartialSums& sums,
                             const std::string& parts) {
+  if (HasCalmBound(method)) return {{}, {{"method", kNoCalmBoundHere}}};
   if (AgreedOn(sums, Agreed::kMethod) != static_cast<double>(HashOf(method))) {
     return {{},
             {{"method", Concat("is not the method of ", parts,

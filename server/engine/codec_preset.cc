@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/methods.h"
+#include "server/engine/codec_calm_bound.h"
 #include "server/engine/codec_config.h"
 #include "server/engine/codec_counts.h"
 #include "server/engine/codec_loss.h"
@@ -76,6 +77,10 @@ Result<Method> ReadPreset(const v1::Preset& preset, const RequestFacts& facts) {
     result.violations.push_back(
         {"method.preset.parameters[" + violation.parameter + "]",
          violation.reason});
+  }
+  if (!preset.calm_quantiles().empty()) {
+    result.violations.push_back(
+        {"method.preset.calm_quantiles", kNoCalmBoundHere});
   }
   method.rule_names = DefaultRuleNames(method.spec);
   return result;

@@ -7,14 +7,16 @@
 
 namespace counterweight::server {
 
+bool IsOnHost(const Tensors& tensors) {
+  return !tensors.device && !tensors.on_device.mask &&
+         !tensors.on_device.versions && tensors.on_device.roles == 0;
+}
+
 bool CanExamine(const Tensors& tensors) {
   const int log_probs = tensors.has(v1::TENSOR_ROLE_ROLLOUT_LOG_PROBS) +
                         tensors.has(v1::TENSOR_ROLE_OLD_LOG_PROBS) +
                         tensors.has(v1::TENSOR_ROLE_CURRENT_LOG_PROBS);
-  const bool on_host = !tensors.device && !tensors.on_device.mask &&
-                       !tensors.on_device.versions &&
-                       tensors.on_device.roles == 0;
-  return log_probs >= 2 && on_host;
+  return log_probs >= 2 && IsOnHost(tensors);
 }
 
 int64_t ExaminationBytes(int64_t num_sequences, int64_t num_positions) {

@@ -34,6 +34,9 @@ struct Examined {
   std::string why;
 };
 
+// True if all tensors are in host memory.
+bool IsOnHost(const Tensors& tensors);
+
 // True if the tensors have what the doctor needs: two log-probs, in host
 // memory.
 bool CanExamine(const Tensors& tensors);

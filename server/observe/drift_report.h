@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "server/engine/calm_level.h"
 #include "server/engine/publication.h"
 #include "server/observe/recent_ids.h"
 
@@ -25,6 +26,8 @@ struct DriftReport {
   const PublishedBatch* batch = nullptr;
   // The batch as a part of a step; null: it is none.
   const StepPart* part = nullptr;
+  // Its weights, for the run's calm level; null: not counted.
+  const CalmBatch* calm = nullptr;
 };
 
 // The subject of gauges and page: a batch, or the step that it is a part of.

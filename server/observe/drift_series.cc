@@ -66,6 +66,7 @@ void DriftSeries::Publish(const DriftReport& report) {
       report.part != nullptr ? std::optional(report.part->step) : std::nullopt,
       *report.batch, run.last_batch);
   run.doctor.CountBatch(run.last_batch);
+  if (report.calm != nullptr) run.calm.Add(*report.calm);
   Show(report, &run);
 }
 
@@ -130,6 +131,18 @@ DeclaredMethodPtr DriftSeries::Declared(std::string_view run) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = runs_.find(run);
   return found == runs_.end() ? nullptr : found->second.declared;
+}
+
+std::optional<CalmLevel> DriftSeries::CalmLevelOf(std::string_view run,
+                                                  std::string_view client,
+                                                  const CalmWeights& weights,
+                                                  int64_t step) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Run& of = FindOrAdd(run, client);
+  // Else the run would be the next that has to go.
+  of.last_published = ++num_published_;
+  of.last_batch = now_();
+  return of.calm.At(weights, step);
 }
 
 void DriftSeries::NoteMethod(std::string_view name, std::string_view client,

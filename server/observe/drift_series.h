@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "prometheus/registry.h"
 #include "server/engine/codec_declaration.h"
 #include "server/engine/published_sums.h"
+#include "server/observe/calm_history.h"
 #include "server/observe/doctor_series.h"
 #include "server/observe/drift_report.h"
 #include "server/observe/metrics.h"
@@ -101,6 +103,14 @@ class DriftSeries {
   void NoteMethod(std::string_view name, std::string_view client,
                   std::string_view request_id, bool is_other);
 
+  // The level of the run's calm steps for a batch of `step`, which may become
+  // one of those that make it; nullopt: the run has CalmHistories::kMost
+  // others. The run has them as long as its series.
+  std::optional<CalmLevel> CalmLevelOf(std::string_view run,
+                                       std::string_view client,
+                                       const CalmWeights& weights,
+                                       int64_t step);
+
   // Removes the gauges that no batch has set for gauge_window: a run that has
   // left this server, or no longer has what the gauge shows. They return with
   // the next such batch; counters and histograms stay.
@@ -136,6 +146,7 @@ class DriftSeries {
     DoctorSeries doctor;
     StepLedger ledger;
     StepSeries step_series;
+    CalmHistories calm;
     DeclaredMethodPtr declared;
     Total other_method;
     bool is_of_other_method = false;

@@ -260,6 +260,10 @@ GSPO = {"surrogate": "gspo", "clip_low": 0.1, "clip_high": 0.1}
         ("seq_tis", "cannot be traced: weights of level sequence need the whole sequence"),
         ("k3_rs", "cannot be traced: rejection rules need whole sequences"),
         (
+            cw.Preset("token_tis", upper="calm:0.9:2"),
+            "cannot be traced: a server knows the bound of a run's calm steps",
+        ),
+        (
             {"preset": "geo_rs_token_tis", "keep_upper": 1.5},
             "^geo_rs_token_tis cannot be traced: its keep_upper is no bound of a token's weight",
         ),

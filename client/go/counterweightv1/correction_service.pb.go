@@ -378,9 +378,13 @@ type CorrectResponse struct {
 	// omit_metrics.
 	Staleness *StalenessSummary `protobuf:"bytes,11,opt,name=staleness,proto3" json:"staleness,omitempty"`
 	// The batch's sums. Absent unless the request has partial_sums.
-	Sums          *PartialSums `protobuf:"bytes,12,opt,name=sums,proto3" json:"sums,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sums *PartialSums `protobuf:"bytes,12,opt,name=sums,proto3" json:"sums,omitempty"`
+	// The number of each bound that the request left to the server
+	// (ImportanceWeight.upper_calm_quantile). Empty from older servers, which do
+	// not know such a bound.
+	ResolvedBounds []*ResolvedBound `protobuf:"bytes,13,rep,name=resolved_bounds,json=resolvedBounds,proto3" json:"resolved_bounds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CorrectResponse) Reset() {
@@ -497,6 +501,97 @@ func (x *CorrectResponse) GetSums() *PartialSums {
 	return nil
 }
 
+func (x *CorrectResponse) GetResolvedBounds() []*ResolvedBound {
+	if x != nil {
+		return x.ResolvedBounds
+	}
+	return nil
+}
+
+// A bound that the run's calm steps decide.
+type ResolvedBound struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's field: "method.preset.calm_quantiles[upper]" or
+	// "method.config.importance_weight.upper_calm_quantile".
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// The bound of this answer, a ratio.
+	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// True: it is the calm steps'. False: the request's own, as the step is one of
+	// those that make the calm level.
+	IsCalm bool `protobuf:"varint,3,opt,name=is_calm,json=isCalm,proto3" json:"is_calm,omitempty"`
+	// The calm steps that `value` is of, or that the server has so far.
+	CalmSteps int64 `protobuf:"varint,4,opt,name=calm_steps,json=calmSteps,proto3" json:"calm_steps,omitempty"`
+	// Weights of these steps that were counted: of 65536 positions of a batch.
+	CalmWeights   int64 `protobuf:"varint,5,opt,name=calm_weights,json=calmWeights,proto3" json:"calm_weights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolvedBound) Reset() {
+	*x = ResolvedBound{}
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolvedBound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolvedBound) ProtoMessage() {}
+
+func (x *ResolvedBound) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolvedBound.ProtoReflect.Descriptor instead.
+func (*ResolvedBound) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ResolvedBound) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *ResolvedBound) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *ResolvedBound) GetIsCalm() bool {
+	if x != nil {
+		return x.IsCalm
+	}
+	return false
+}
+
+func (x *ResolvedBound) GetCalmSteps() int64 {
+	if x != nil {
+		return x.CalmSteps
+	}
+	return 0
+}
+
+func (x *ResolvedBound) GetCalmWeights() int64 {
+	if x != nil {
+		return x.CalmWeights
+	}
+	return 0
+}
+
 // The tokens with response_mask 1 by staleness: labels.policy_version minus the
 // version that sampled the token. A non-finite token is dropped or neutralized
 // first, as non_finite_policy says.
@@ -516,7 +611,7 @@ type StalenessSummary struct {
 
 func (x *StalenessSummary) Reset() {
 	*x = StalenessSummary{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +623,7 @@ func (x *StalenessSummary) String() string {
 func (*StalenessSummary) ProtoMessage() {}
 
 func (x *StalenessSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[2]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +636,7 @@ func (x *StalenessSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StalenessSummary.ProtoReflect.Descriptor instead.
 func (*StalenessSummary) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{2}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StalenessSummary) GetBuckets() []*StalenessBucket {
@@ -592,7 +687,7 @@ type StalenessBucket struct {
 
 func (x *StalenessBucket) Reset() {
 	*x = StalenessBucket{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +699,7 @@ func (x *StalenessBucket) String() string {
 func (*StalenessBucket) ProtoMessage() {}
 
 func (x *StalenessBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[3]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +712,7 @@ func (x *StalenessBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StalenessBucket.ProtoReflect.Descriptor instead.
 func (*StalenessBucket) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{3}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StalenessBucket) GetFirst() int64 {
@@ -671,7 +766,7 @@ type RuleSummary struct {
 
 func (x *RuleSummary) Reset() {
 	*x = RuleSummary{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +778,7 @@ func (x *RuleSummary) String() string {
 func (*RuleSummary) ProtoMessage() {}
 
 func (x *RuleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[4]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +791,7 @@ func (x *RuleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleSummary.ProtoReflect.Descriptor instead.
 func (*RuleSummary) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{4}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RuleSummary) GetName() string {
@@ -740,7 +835,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +847,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[5]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +860,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{5}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Timing) GetDecodeSeconds() float64 {
@@ -827,7 +922,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +934,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[6]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +947,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{6}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Labels) GetRun() string {
@@ -925,7 +1020,7 @@ type GlobalCounts struct {
 
 func (x *GlobalCounts) Reset() {
 	*x = GlobalCounts{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1032,7 @@ func (x *GlobalCounts) String() string {
 func (*GlobalCounts) ProtoMessage() {}
 
 func (x *GlobalCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[7]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1045,7 @@ func (x *GlobalCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalCounts.ProtoReflect.Descriptor instead.
 func (*GlobalCounts) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{7}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GlobalCounts) GetNumTokens() int64 {
@@ -1026,7 +1121,7 @@ type VersionSpan struct {
 
 func (x *VersionSpan) Reset() {
 	*x = VersionSpan{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1133,7 @@ func (x *VersionSpan) String() string {
 func (*VersionSpan) ProtoMessage() {}
 
 func (x *VersionSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[8]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1146,7 @@ func (x *VersionSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionSpan.ProtoReflect.Descriptor instead.
 func (*VersionSpan) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{8}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VersionSpan) GetSequence() int64 {
@@ -1098,7 +1193,7 @@ type CorrectStreamRequest struct {
 
 func (x *CorrectStreamRequest) Reset() {
 	*x = CorrectStreamRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1205,7 @@ func (x *CorrectStreamRequest) String() string {
 func (*CorrectStreamRequest) ProtoMessage() {}
 
 func (x *CorrectStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[9]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1218,7 @@ func (x *CorrectStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectStreamRequest.ProtoReflect.Descriptor instead.
 func (*CorrectStreamRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{9}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CorrectStreamRequest) GetFrame() isCorrectStreamRequest_Frame {
@@ -1188,7 +1283,7 @@ type CorrectStreamResponse struct {
 
 func (x *CorrectStreamResponse) Reset() {
 	*x = CorrectStreamResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1295,7 @@ func (x *CorrectStreamResponse) String() string {
 func (*CorrectStreamResponse) ProtoMessage() {}
 
 func (x *CorrectStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[10]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1308,7 @@ func (x *CorrectStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectStreamResponse.ProtoReflect.Descriptor instead.
 func (*CorrectStreamResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{10}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CorrectStreamResponse) GetFrame() isCorrectStreamResponse_Frame {
@@ -1311,7 +1406,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1418,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[11]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1431,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{11}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Chunk) GetTensor() uint32 {
@@ -1373,7 +1468,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1480,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[12]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1493,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{12}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Admission) GetReservedBytes() uint64 {
@@ -1430,7 +1525,7 @@ type StreamSummary struct {
 
 func (x *StreamSummary) Reset() {
 	*x = StreamSummary{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1537,7 @@ func (x *StreamSummary) String() string {
 func (*StreamSummary) ProtoMessage() {}
 
 func (x *StreamSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[13]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1550,7 @@ func (x *StreamSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSummary.ProtoReflect.Descriptor instead.
 func (*StreamSummary) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{13}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StreamSummary) GetReceivedBytes() uint64 {
@@ -1505,7 +1600,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1612,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[14]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1625,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{14}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PublishRequest) GetRequestId() string {
@@ -1589,7 +1684,7 @@ type MethodOfBatch struct {
 
 func (x *MethodOfBatch) Reset() {
 	*x = MethodOfBatch{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1696,7 @@ func (x *MethodOfBatch) String() string {
 func (*MethodOfBatch) ProtoMessage() {}
 
 func (x *MethodOfBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[15]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1709,7 @@ func (x *MethodOfBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MethodOfBatch.ProtoReflect.Descriptor instead.
 func (*MethodOfBatch) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{15}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MethodOfBatch) GetMethod() *Method {
@@ -1642,7 +1737,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1749,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[16]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1762,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{16}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PublishResponse) GetWarnings() []string {
@@ -1696,7 +1791,7 @@ type MergeSumsRequest struct {
 
 func (x *MergeSumsRequest) Reset() {
 	*x = MergeSumsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1803,7 @@ func (x *MergeSumsRequest) String() string {
 func (*MergeSumsRequest) ProtoMessage() {}
 
 func (x *MergeSumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[17]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1816,7 @@ func (x *MergeSumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSumsRequest.ProtoReflect.Descriptor instead.
 func (*MergeSumsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{17}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MergeSumsRequest) GetParts() []*PartialSums {
@@ -1775,7 +1870,7 @@ type MergeSumsResponse struct {
 
 func (x *MergeSumsResponse) Reset() {
 	*x = MergeSumsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1882,7 @@ func (x *MergeSumsResponse) String() string {
 func (*MergeSumsResponse) ProtoMessage() {}
 
 func (x *MergeSumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[18]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1895,7 @@ func (x *MergeSumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSumsResponse.ProtoReflect.Descriptor instead.
 func (*MergeSumsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{18}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MergeSumsResponse) GetSums() *PartialSums {
@@ -1867,7 +1962,7 @@ type DiagnoseRequest struct {
 
 func (x *DiagnoseRequest) Reset() {
 	*x = DiagnoseRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1974,7 @@ func (x *DiagnoseRequest) String() string {
 func (*DiagnoseRequest) ProtoMessage() {}
 
 func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[19]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1987,7 @@ func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseRequest.ProtoReflect.Descriptor instead.
 func (*DiagnoseRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{19}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiagnoseRequest) GetRequestId() string {
@@ -1983,7 +2078,7 @@ type DiagnoseResponse struct {
 
 func (x *DiagnoseResponse) Reset() {
 	*x = DiagnoseResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2090,7 @@ func (x *DiagnoseResponse) String() string {
 func (*DiagnoseResponse) ProtoMessage() {}
 
 func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[20]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2103,7 @@ func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseResponse.ProtoReflect.Descriptor instead.
 func (*DiagnoseResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{20}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiagnoseResponse) GetRequestId() string {
@@ -2108,7 +2203,7 @@ type ReportStepRequest struct {
 
 func (x *ReportStepRequest) Reset() {
 	*x = ReportStepRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2215,7 @@ func (x *ReportStepRequest) String() string {
 func (*ReportStepRequest) ProtoMessage() {}
 
 func (x *ReportStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[21]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2228,7 @@ func (x *ReportStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepRequest.ProtoReflect.Descriptor instead.
 func (*ReportStepRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{21}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportStepRequest) GetRequestId() string {
@@ -2205,7 +2300,7 @@ type ReportStepResponse struct {
 
 func (x *ReportStepResponse) Reset() {
 	*x = ReportStepResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2312,7 @@ func (x *ReportStepResponse) String() string {
 func (*ReportStepResponse) ProtoMessage() {}
 
 func (x *ReportStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[22]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2325,7 @@ func (x *ReportStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepResponse.ProtoReflect.Descriptor instead.
 func (*ReportStepResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{22}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportStepResponse) GetState() ReceiptState {
@@ -2262,7 +2357,7 @@ type DeclareRunRequest struct {
 
 func (x *DeclareRunRequest) Reset() {
 	*x = DeclareRunRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2369,7 @@ func (x *DeclareRunRequest) String() string {
 func (*DeclareRunRequest) ProtoMessage() {}
 
 func (x *DeclareRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[23]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2382,7 @@ func (x *DeclareRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRunRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRunRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{23}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeclareRunRequest) GetRequestId() string {
@@ -2326,7 +2421,7 @@ type DeclareRunResponse struct {
 
 func (x *DeclareRunResponse) Reset() {
 	*x = DeclareRunResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2433,7 @@ func (x *DeclareRunResponse) String() string {
 func (*DeclareRunResponse) ProtoMessage() {}
 
 func (x *DeclareRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[24]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2446,7 @@ func (x *DeclareRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRunResponse.ProtoReflect.Descriptor instead.
 func (*DeclareRunResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{24}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeclareRunResponse) GetMethod() string {
@@ -2377,7 +2472,7 @@ type ListMethodsRequest struct {
 
 func (x *ListMethodsRequest) Reset() {
 	*x = ListMethodsRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2484,7 @@ func (x *ListMethodsRequest) String() string {
 func (*ListMethodsRequest) ProtoMessage() {}
 
 func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[25]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2497,7 @@ func (x *ListMethodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsRequest.ProtoReflect.Descriptor instead.
 func (*ListMethodsRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{25}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
 }
 
 // The methods table.
@@ -2416,7 +2511,7 @@ type ListMethodsResponse struct {
 
 func (x *ListMethodsResponse) Reset() {
 	*x = ListMethodsResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2523,7 @@ func (x *ListMethodsResponse) String() string {
 func (*ListMethodsResponse) ProtoMessage() {}
 
 func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[26]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2536,7 @@ func (x *ListMethodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMethodsResponse.ProtoReflect.Descriptor instead.
 func (*ListMethodsResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{26}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListMethodsResponse) GetMethods() []*MethodInfo {
@@ -2460,7 +2555,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2567,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[27]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2580,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{27}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{28}
 }
 
 // The server's identity and limits.
@@ -2511,8 +2606,8 @@ type GetServerInfoResponse struct {
 	Dialects []string `protobuf:"bytes,9,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// Optional parts of the contract that this server supports, e.g. "stream",
 	// "shared_memory", "cuda_ipc", "cuda_parts", "loss", "policy_versions",
-	// "publish", "diagnose", "report_step", "declare_run",
-	// "group_advantages".
+	// "publish", "diagnose", "report_step", "declare_run", "group_advantages",
+	// "calm_bounds".
 	Features []string `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
 	// Path of the Unix socket that registers shared memory (proto/README.md).
 	// Reported to callers over a Unix socket only; absent: none.
@@ -2525,7 +2620,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2632,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[28]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2645,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{28}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2651,7 +2746,7 @@ type DialectReleases struct {
 
 func (x *DialectReleases) Reset() {
 	*x = DialectReleases{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2758,7 @@ func (x *DialectReleases) String() string {
 func (*DialectReleases) ProtoMessage() {}
 
 func (x *DialectReleases) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[29]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2771,7 @@ func (x *DialectReleases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialectReleases.ProtoReflect.Descriptor instead.
 func (*DialectReleases) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{29}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DialectReleases) GetSystem() string {
@@ -2706,7 +2801,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2813,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[30]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2826,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{30}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Release) GetVersion() string {
@@ -2765,7 +2860,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2872,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[31]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2885,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{31}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Device) GetIndex() uint32 {
@@ -2846,7 +2941,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2953,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_correction_service_proto_msgTypes[32]
+	mi := &file_counterweight_v1_correction_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2966,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{32}
+	return file_counterweight_v1_correction_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Limits) GetMaxMessageBytes() uint64 {
@@ -2951,7 +3046,7 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\x05audit\x18\x13 \x01(\v2\x17.counterweight.v1.AuditR\x05audit\x122\n" +
 	"\ashadows\x18\x14 \x03(\v2\x18.counterweight.v1.MethodR\ashadows\x12\x1b\n" +
 	"\tomit_loss\x18\x12 \x01(\bR\bomitLossB\a\n" +
-	"\x05_seed\"\xf5\x04\n" +
+	"\x05_seed\"\xbf\x05\n" +
 	"\x0fCorrectResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -2966,11 +3061,19 @@ const file_counterweight_v1_correction_service_proto_rawDesc = "" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12@\n" +
 	"\tstaleness\x18\v \x01(\v2\".counterweight.v1.StalenessSummaryR\tstaleness\x121\n" +
-	"\x04sums\x18\f \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x1a:\n" +
+	"\x04sums\x18\f \x01(\v2\x1d.counterweight.v1.PartialSumsR\x04sums\x12H\n" +
+	"\x0fresolved_bounds\x18\r \x03(\v2\x1f.counterweight.v1.ResolvedBoundR\x0eresolvedBounds\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\a\n" +
-	"\x05_loss\"\x9c\x01\n" +
+	"\x05_loss\"\x96\x01\n" +
+	"\rResolvedBound\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x17\n" +
+	"\ais_calm\x18\x03 \x01(\bR\x06isCalm\x12\x1d\n" +
+	"\n" +
+	"calm_steps\x18\x04 \x01(\x03R\tcalmSteps\x12!\n" +
+	"\fcalm_weights\x18\x05 \x01(\x03R\vcalmWeights\"\x9c\x01\n" +
 	"\x10StalenessSummary\x12;\n" +
 	"\abuckets\x18\x01 \x03(\v2!.counterweight.v1.StalenessBucketR\abuckets\x12%\n" +
 	"\x0eunknown_tokens\x18\x02 \x01(\x03R\runknownTokens\x12\x12\n" +
@@ -3188,148 +3291,150 @@ func file_counterweight_v1_correction_service_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_correction_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_counterweight_v1_correction_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_counterweight_v1_correction_service_proto_goTypes = []any{
 	(SelectionScope)(0),             // 0: counterweight.v1.SelectionScope
 	(*CorrectRequest)(nil),          // 1: counterweight.v1.CorrectRequest
 	(*CorrectResponse)(nil),         // 2: counterweight.v1.CorrectResponse
-	(*StalenessSummary)(nil),        // 3: counterweight.v1.StalenessSummary
-	(*StalenessBucket)(nil),         // 4: counterweight.v1.StalenessBucket
-	(*RuleSummary)(nil),             // 5: counterweight.v1.RuleSummary
-	(*Timing)(nil),                  // 6: counterweight.v1.Timing
-	(*Labels)(nil),                  // 7: counterweight.v1.Labels
-	(*GlobalCounts)(nil),            // 8: counterweight.v1.GlobalCounts
-	(*VersionSpan)(nil),             // 9: counterweight.v1.VersionSpan
-	(*CorrectStreamRequest)(nil),    // 10: counterweight.v1.CorrectStreamRequest
-	(*CorrectStreamResponse)(nil),   // 11: counterweight.v1.CorrectStreamResponse
-	(*Chunk)(nil),                   // 12: counterweight.v1.Chunk
-	(*Admission)(nil),               // 13: counterweight.v1.Admission
-	(*StreamSummary)(nil),           // 14: counterweight.v1.StreamSummary
-	(*PublishRequest)(nil),          // 15: counterweight.v1.PublishRequest
-	(*MethodOfBatch)(nil),           // 16: counterweight.v1.MethodOfBatch
-	(*PublishResponse)(nil),         // 17: counterweight.v1.PublishResponse
-	(*MergeSumsRequest)(nil),        // 18: counterweight.v1.MergeSumsRequest
-	(*MergeSumsResponse)(nil),       // 19: counterweight.v1.MergeSumsResponse
-	(*DiagnoseRequest)(nil),         // 20: counterweight.v1.DiagnoseRequest
-	(*DiagnoseResponse)(nil),        // 21: counterweight.v1.DiagnoseResponse
-	(*ReportStepRequest)(nil),       // 22: counterweight.v1.ReportStepRequest
-	(*ReportStepResponse)(nil),      // 23: counterweight.v1.ReportStepResponse
-	(*DeclareRunRequest)(nil),       // 24: counterweight.v1.DeclareRunRequest
-	(*DeclareRunResponse)(nil),      // 25: counterweight.v1.DeclareRunResponse
-	(*ListMethodsRequest)(nil),      // 26: counterweight.v1.ListMethodsRequest
-	(*ListMethodsResponse)(nil),     // 27: counterweight.v1.ListMethodsResponse
-	(*GetServerInfoRequest)(nil),    // 28: counterweight.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),   // 29: counterweight.v1.GetServerInfoResponse
-	(*DialectReleases)(nil),         // 30: counterweight.v1.DialectReleases
-	(*Release)(nil),                 // 31: counterweight.v1.Release
-	(*Device)(nil),                  // 32: counterweight.v1.Device
-	(*Limits)(nil),                  // 33: counterweight.v1.Limits
-	nil,                             // 34: counterweight.v1.CorrectResponse.MetricsEntry
-	nil,                             // 35: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	(*Layout)(nil),                  // 36: counterweight.v1.Layout
-	(*Tensor)(nil),                  // 37: counterweight.v1.Tensor
-	(*Method)(nil),                  // 38: counterweight.v1.Method
-	(TensorRole)(0),                 // 39: counterweight.v1.TensorRole
-	(NonFinitePolicy)(0),            // 40: counterweight.v1.NonFinitePolicy
-	(*Audit)(nil),                   // 41: counterweight.v1.Audit
-	(*PartialSums)(nil),             // 42: counterweight.v1.PartialSums
-	(*BatchSums)(nil),               // 43: counterweight.v1.BatchSums
-	(*Finding)(nil),                 // 44: counterweight.v1.Finding
-	(*Attribution)(nil),             // 45: counterweight.v1.Attribution
-	(*AuditSummary)(nil),            // 46: counterweight.v1.AuditSummary
-	(*Shadow)(nil),                  // 47: counterweight.v1.Shadow
-	(*Receipt)(nil),                 // 48: counterweight.v1.Receipt
-	(ReceiptState)(0),               // 49: counterweight.v1.ReceiptState
-	(*MethodInfo)(nil),              // 50: counterweight.v1.MethodInfo
-	(*GroupAdvantagesRequest)(nil),  // 51: counterweight.v1.GroupAdvantagesRequest
-	(*GroupAdvantagesResponse)(nil), // 52: counterweight.v1.GroupAdvantagesResponse
+	(*ResolvedBound)(nil),           // 3: counterweight.v1.ResolvedBound
+	(*StalenessSummary)(nil),        // 4: counterweight.v1.StalenessSummary
+	(*StalenessBucket)(nil),         // 5: counterweight.v1.StalenessBucket
+	(*RuleSummary)(nil),             // 6: counterweight.v1.RuleSummary
+	(*Timing)(nil),                  // 7: counterweight.v1.Timing
+	(*Labels)(nil),                  // 8: counterweight.v1.Labels
+	(*GlobalCounts)(nil),            // 9: counterweight.v1.GlobalCounts
+	(*VersionSpan)(nil),             // 10: counterweight.v1.VersionSpan
+	(*CorrectStreamRequest)(nil),    // 11: counterweight.v1.CorrectStreamRequest
+	(*CorrectStreamResponse)(nil),   // 12: counterweight.v1.CorrectStreamResponse
+	(*Chunk)(nil),                   // 13: counterweight.v1.Chunk
+	(*Admission)(nil),               // 14: counterweight.v1.Admission
+	(*StreamSummary)(nil),           // 15: counterweight.v1.StreamSummary
+	(*PublishRequest)(nil),          // 16: counterweight.v1.PublishRequest
+	(*MethodOfBatch)(nil),           // 17: counterweight.v1.MethodOfBatch
+	(*PublishResponse)(nil),         // 18: counterweight.v1.PublishResponse
+	(*MergeSumsRequest)(nil),        // 19: counterweight.v1.MergeSumsRequest
+	(*MergeSumsResponse)(nil),       // 20: counterweight.v1.MergeSumsResponse
+	(*DiagnoseRequest)(nil),         // 21: counterweight.v1.DiagnoseRequest
+	(*DiagnoseResponse)(nil),        // 22: counterweight.v1.DiagnoseResponse
+	(*ReportStepRequest)(nil),       // 23: counterweight.v1.ReportStepRequest
+	(*ReportStepResponse)(nil),      // 24: counterweight.v1.ReportStepResponse
+	(*DeclareRunRequest)(nil),       // 25: counterweight.v1.DeclareRunRequest
+	(*DeclareRunResponse)(nil),      // 26: counterweight.v1.DeclareRunResponse
+	(*ListMethodsRequest)(nil),      // 27: counterweight.v1.ListMethodsRequest
+	(*ListMethodsResponse)(nil),     // 28: counterweight.v1.ListMethodsResponse
+	(*GetServerInfoRequest)(nil),    // 29: counterweight.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),   // 30: counterweight.v1.GetServerInfoResponse
+	(*DialectReleases)(nil),         // 31: counterweight.v1.DialectReleases
+	(*Release)(nil),                 // 32: counterweight.v1.Release
+	(*Device)(nil),                  // 33: counterweight.v1.Device
+	(*Limits)(nil),                  // 34: counterweight.v1.Limits
+	nil,                             // 35: counterweight.v1.CorrectResponse.MetricsEntry
+	nil,                             // 36: counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	(*Layout)(nil),                  // 37: counterweight.v1.Layout
+	(*Tensor)(nil),                  // 38: counterweight.v1.Tensor
+	(*Method)(nil),                  // 39: counterweight.v1.Method
+	(TensorRole)(0),                 // 40: counterweight.v1.TensorRole
+	(NonFinitePolicy)(0),            // 41: counterweight.v1.NonFinitePolicy
+	(*Audit)(nil),                   // 42: counterweight.v1.Audit
+	(*PartialSums)(nil),             // 43: counterweight.v1.PartialSums
+	(*BatchSums)(nil),               // 44: counterweight.v1.BatchSums
+	(*Finding)(nil),                 // 45: counterweight.v1.Finding
+	(*Attribution)(nil),             // 46: counterweight.v1.Attribution
+	(*AuditSummary)(nil),            // 47: counterweight.v1.AuditSummary
+	(*Shadow)(nil),                  // 48: counterweight.v1.Shadow
+	(*Receipt)(nil),                 // 49: counterweight.v1.Receipt
+	(ReceiptState)(0),               // 50: counterweight.v1.ReceiptState
+	(*MethodInfo)(nil),              // 51: counterweight.v1.MethodInfo
+	(*GroupAdvantagesRequest)(nil),  // 52: counterweight.v1.GroupAdvantagesRequest
+	(*GroupAdvantagesResponse)(nil), // 53: counterweight.v1.GroupAdvantagesResponse
 }
 var file_counterweight_v1_correction_service_proto_depIdxs = []int32{
-	7,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
-	36, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
-	37, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
-	38, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
-	39, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
-	40, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
-	8,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
-	9,  // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	37, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
-	41, // 9: counterweight.v1.CorrectRequest.audit:type_name -> counterweight.v1.Audit
-	38, // 10: counterweight.v1.CorrectRequest.shadows:type_name -> counterweight.v1.Method
-	37, // 11: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
-	34, // 12: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
-	5,  // 13: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
-	6,  // 14: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
-	3,  // 15: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
-	42, // 16: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
-	4,  // 17: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
-	0,  // 18: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
-	1,  // 19: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
-	12, // 20: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
-	13, // 21: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
-	2,  // 22: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
-	12, // 23: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
-	14, // 24: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
-	6,  // 25: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
-	7,  // 26: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
-	43, // 27: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
-	42, // 28: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
-	38, // 29: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
-	16, // 30: counterweight.v1.PublishRequest.method_of_batch:type_name -> counterweight.v1.MethodOfBatch
-	38, // 31: counterweight.v1.MethodOfBatch.method:type_name -> counterweight.v1.Method
-	42, // 32: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
-	38, // 33: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
-	7,  // 34: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
-	42, // 35: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
-	2,  // 36: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
-	8,  // 37: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
-	7,  // 38: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
-	36, // 39: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
-	37, // 40: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
-	9,  // 41: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
-	41, // 42: counterweight.v1.DiagnoseRequest.audit:type_name -> counterweight.v1.Audit
-	38, // 43: counterweight.v1.DiagnoseRequest.shadows:type_name -> counterweight.v1.Method
-	44, // 44: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
-	45, // 45: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
-	46, // 46: counterweight.v1.DiagnoseResponse.audit:type_name -> counterweight.v1.AuditSummary
-	47, // 47: counterweight.v1.DiagnoseResponse.shadows:type_name -> counterweight.v1.Shadow
-	7,  // 48: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
-	48, // 49: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
-	48, // 50: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
-	35, // 51: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
-	49, // 52: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
-	7,  // 53: counterweight.v1.DeclareRunRequest.labels:type_name -> counterweight.v1.Labels
-	38, // 54: counterweight.v1.DeclareRunRequest.method:type_name -> counterweight.v1.Method
-	50, // 55: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
-	32, // 56: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
-	33, // 57: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
-	30, // 58: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
-	31, // 59: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
-	1,  // 60: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
-	10, // 61: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
-	26, // 62: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
-	28, // 63: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
-	15, // 64: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
-	18, // 65: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
-	20, // 66: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
-	22, // 67: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
-	24, // 68: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
-	51, // 69: counterweight.v1.CorrectionService.GroupAdvantages:input_type -> counterweight.v1.GroupAdvantagesRequest
-	2,  // 70: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
-	11, // 71: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
-	27, // 72: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
-	29, // 73: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
-	17, // 74: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
-	19, // 75: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
-	21, // 76: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
-	23, // 77: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
-	25, // 78: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
-	52, // 79: counterweight.v1.CorrectionService.GroupAdvantages:output_type -> counterweight.v1.GroupAdvantagesResponse
-	70, // [70:80] is the sub-list for method output_type
-	60, // [60:70] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	8,  // 0: counterweight.v1.CorrectRequest.labels:type_name -> counterweight.v1.Labels
+	37, // 1: counterweight.v1.CorrectRequest.layout:type_name -> counterweight.v1.Layout
+	38, // 2: counterweight.v1.CorrectRequest.tensors:type_name -> counterweight.v1.Tensor
+	39, // 3: counterweight.v1.CorrectRequest.method:type_name -> counterweight.v1.Method
+	40, // 4: counterweight.v1.CorrectRequest.outputs:type_name -> counterweight.v1.TensorRole
+	41, // 5: counterweight.v1.CorrectRequest.non_finite_policy:type_name -> counterweight.v1.NonFinitePolicy
+	9,  // 6: counterweight.v1.CorrectRequest.global_counts:type_name -> counterweight.v1.GlobalCounts
+	10, // 7: counterweight.v1.CorrectRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	38, // 8: counterweight.v1.CorrectRequest.destinations:type_name -> counterweight.v1.Tensor
+	42, // 9: counterweight.v1.CorrectRequest.audit:type_name -> counterweight.v1.Audit
+	39, // 10: counterweight.v1.CorrectRequest.shadows:type_name -> counterweight.v1.Method
+	38, // 11: counterweight.v1.CorrectResponse.tensors:type_name -> counterweight.v1.Tensor
+	35, // 12: counterweight.v1.CorrectResponse.metrics:type_name -> counterweight.v1.CorrectResponse.MetricsEntry
+	6,  // 13: counterweight.v1.CorrectResponse.rules:type_name -> counterweight.v1.RuleSummary
+	7,  // 14: counterweight.v1.CorrectResponse.timing:type_name -> counterweight.v1.Timing
+	4,  // 15: counterweight.v1.CorrectResponse.staleness:type_name -> counterweight.v1.StalenessSummary
+	43, // 16: counterweight.v1.CorrectResponse.sums:type_name -> counterweight.v1.PartialSums
+	3,  // 17: counterweight.v1.CorrectResponse.resolved_bounds:type_name -> counterweight.v1.ResolvedBound
+	5,  // 18: counterweight.v1.StalenessSummary.buckets:type_name -> counterweight.v1.StalenessBucket
+	0,  // 19: counterweight.v1.GlobalCounts.selection_scope:type_name -> counterweight.v1.SelectionScope
+	1,  // 20: counterweight.v1.CorrectStreamRequest.header:type_name -> counterweight.v1.CorrectRequest
+	13, // 21: counterweight.v1.CorrectStreamRequest.chunk:type_name -> counterweight.v1.Chunk
+	14, // 22: counterweight.v1.CorrectStreamResponse.admission:type_name -> counterweight.v1.Admission
+	2,  // 23: counterweight.v1.CorrectStreamResponse.result:type_name -> counterweight.v1.CorrectResponse
+	13, // 24: counterweight.v1.CorrectStreamResponse.chunk:type_name -> counterweight.v1.Chunk
+	15, // 25: counterweight.v1.CorrectStreamResponse.summary:type_name -> counterweight.v1.StreamSummary
+	7,  // 26: counterweight.v1.StreamSummary.timing:type_name -> counterweight.v1.Timing
+	8,  // 27: counterweight.v1.PublishRequest.labels:type_name -> counterweight.v1.Labels
+	44, // 28: counterweight.v1.PublishRequest.sums:type_name -> counterweight.v1.BatchSums
+	43, // 29: counterweight.v1.PublishRequest.partial_sums:type_name -> counterweight.v1.PartialSums
+	39, // 30: counterweight.v1.PublishRequest.method:type_name -> counterweight.v1.Method
+	17, // 31: counterweight.v1.PublishRequest.method_of_batch:type_name -> counterweight.v1.MethodOfBatch
+	39, // 32: counterweight.v1.MethodOfBatch.method:type_name -> counterweight.v1.Method
+	43, // 33: counterweight.v1.MergeSumsRequest.parts:type_name -> counterweight.v1.PartialSums
+	39, // 34: counterweight.v1.MergeSumsRequest.method:type_name -> counterweight.v1.Method
+	8,  // 35: counterweight.v1.MergeSumsRequest.labels:type_name -> counterweight.v1.Labels
+	43, // 36: counterweight.v1.MergeSumsResponse.sums:type_name -> counterweight.v1.PartialSums
+	2,  // 37: counterweight.v1.MergeSumsResponse.answer:type_name -> counterweight.v1.CorrectResponse
+	9,  // 38: counterweight.v1.MergeSumsResponse.counts:type_name -> counterweight.v1.GlobalCounts
+	8,  // 39: counterweight.v1.DiagnoseRequest.labels:type_name -> counterweight.v1.Labels
+	37, // 40: counterweight.v1.DiagnoseRequest.layout:type_name -> counterweight.v1.Layout
+	38, // 41: counterweight.v1.DiagnoseRequest.tensors:type_name -> counterweight.v1.Tensor
+	10, // 42: counterweight.v1.DiagnoseRequest.version_spans:type_name -> counterweight.v1.VersionSpan
+	42, // 43: counterweight.v1.DiagnoseRequest.audit:type_name -> counterweight.v1.Audit
+	39, // 44: counterweight.v1.DiagnoseRequest.shadows:type_name -> counterweight.v1.Method
+	45, // 45: counterweight.v1.DiagnoseResponse.findings:type_name -> counterweight.v1.Finding
+	46, // 46: counterweight.v1.DiagnoseResponse.attribution:type_name -> counterweight.v1.Attribution
+	47, // 47: counterweight.v1.DiagnoseResponse.audit:type_name -> counterweight.v1.AuditSummary
+	48, // 48: counterweight.v1.DiagnoseResponse.shadows:type_name -> counterweight.v1.Shadow
+	8,  // 49: counterweight.v1.ReportStepRequest.labels:type_name -> counterweight.v1.Labels
+	49, // 50: counterweight.v1.ReportStepRequest.issued:type_name -> counterweight.v1.Receipt
+	49, // 51: counterweight.v1.ReportStepRequest.applied:type_name -> counterweight.v1.Receipt
+	36, // 52: counterweight.v1.ReportStepRequest.skipped_batches:type_name -> counterweight.v1.ReportStepRequest.SkippedBatchesEntry
+	50, // 53: counterweight.v1.ReportStepResponse.state:type_name -> counterweight.v1.ReceiptState
+	8,  // 54: counterweight.v1.DeclareRunRequest.labels:type_name -> counterweight.v1.Labels
+	39, // 55: counterweight.v1.DeclareRunRequest.method:type_name -> counterweight.v1.Method
+	51, // 56: counterweight.v1.ListMethodsResponse.methods:type_name -> counterweight.v1.MethodInfo
+	33, // 57: counterweight.v1.GetServerInfoResponse.devices:type_name -> counterweight.v1.Device
+	34, // 58: counterweight.v1.GetServerInfoResponse.limits:type_name -> counterweight.v1.Limits
+	31, // 59: counterweight.v1.GetServerInfoResponse.dialect_releases:type_name -> counterweight.v1.DialectReleases
+	32, // 60: counterweight.v1.DialectReleases.releases:type_name -> counterweight.v1.Release
+	1,  // 61: counterweight.v1.CorrectionService.Correct:input_type -> counterweight.v1.CorrectRequest
+	11, // 62: counterweight.v1.CorrectionService.CorrectStream:input_type -> counterweight.v1.CorrectStreamRequest
+	27, // 63: counterweight.v1.CorrectionService.ListMethods:input_type -> counterweight.v1.ListMethodsRequest
+	29, // 64: counterweight.v1.CorrectionService.GetServerInfo:input_type -> counterweight.v1.GetServerInfoRequest
+	16, // 65: counterweight.v1.CorrectionService.Publish:input_type -> counterweight.v1.PublishRequest
+	19, // 66: counterweight.v1.CorrectionService.MergeSums:input_type -> counterweight.v1.MergeSumsRequest
+	21, // 67: counterweight.v1.CorrectionService.Diagnose:input_type -> counterweight.v1.DiagnoseRequest
+	23, // 68: counterweight.v1.CorrectionService.ReportStep:input_type -> counterweight.v1.ReportStepRequest
+	25, // 69: counterweight.v1.CorrectionService.DeclareRun:input_type -> counterweight.v1.DeclareRunRequest
+	52, // 70: counterweight.v1.CorrectionService.GroupAdvantages:input_type -> counterweight.v1.GroupAdvantagesRequest
+	2,  // 71: counterweight.v1.CorrectionService.Correct:output_type -> counterweight.v1.CorrectResponse
+	12, // 72: counterweight.v1.CorrectionService.CorrectStream:output_type -> counterweight.v1.CorrectStreamResponse
+	28, // 73: counterweight.v1.CorrectionService.ListMethods:output_type -> counterweight.v1.ListMethodsResponse
+	30, // 74: counterweight.v1.CorrectionService.GetServerInfo:output_type -> counterweight.v1.GetServerInfoResponse
+	18, // 75: counterweight.v1.CorrectionService.Publish:output_type -> counterweight.v1.PublishResponse
+	20, // 76: counterweight.v1.CorrectionService.MergeSums:output_type -> counterweight.v1.MergeSumsResponse
+	22, // 77: counterweight.v1.CorrectionService.Diagnose:output_type -> counterweight.v1.DiagnoseResponse
+	24, // 78: counterweight.v1.CorrectionService.ReportStep:output_type -> counterweight.v1.ReportStepResponse
+	26, // 79: counterweight.v1.CorrectionService.DeclareRun:output_type -> counterweight.v1.DeclareRunResponse
+	53, // 80: counterweight.v1.CorrectionService.GroupAdvantages:output_type -> counterweight.v1.GroupAdvantagesResponse
+	71, // [71:81] is the sub-list for method output_type
+	61, // [61:71] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_correction_service_proto_init() }
@@ -3345,27 +3450,27 @@ func file_counterweight_v1_correction_service_proto_init() {
 	file_counterweight_v1_tensor_proto_init()
 	file_counterweight_v1_correction_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_counterweight_v1_correction_service_proto_msgTypes[1].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[3].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_counterweight_v1_correction_service_proto_msgTypes[7].OneofWrappers = []any{}
-	file_counterweight_v1_correction_service_proto_msgTypes[9].OneofWrappers = []any{
+	file_counterweight_v1_correction_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*CorrectStreamRequest_Header)(nil),
 		(*CorrectStreamRequest_Chunk)(nil),
 	}
-	file_counterweight_v1_correction_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_counterweight_v1_correction_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*CorrectStreamResponse_Admission)(nil),
 		(*CorrectStreamResponse_Result)(nil),
 		(*CorrectStreamResponse_Chunk)(nil),
 		(*CorrectStreamResponse_Summary)(nil),
 	}
-	file_counterweight_v1_correction_service_proto_msgTypes[21].OneofWrappers = []any{}
+	file_counterweight_v1_correction_service_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_correction_service_proto_rawDesc), len(file_counterweight_v1_correction_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -928,7 +928,11 @@ type Preset struct {
 	// own, if it has one.
 	PolicyLoss *PolicyLoss `protobuf:"bytes,3,opt,name=policy_loss,json=policyLoss,proto3" json:"policy_loss,omitempty"`
 	// A KL penalty inside the loss. Absent: none.
-	KlPenalty     *KlPenalty `protobuf:"bytes,4,opt,name=kl_penalty,json=klPenalty,proto3" json:"kl_penalty,omitempty"`
+	KlPenalty *KlPenalty `protobuf:"bytes,4,opt,name=kl_penalty,json=klPenalty,proto3" json:"kl_penalty,omitempty"`
+	// Bounds from the run's own calm steps, by parameter: "upper" alone, where it
+	// is ImportanceWeight.upper. As ImportanceWeight.upper_calm_quantile;
+	// `parameters` then has the bound until then.
+	CalmQuantiles map[string]float64 `protobuf:"bytes,5,rep,name=calm_quantiles,json=calmQuantiles,proto3" json:"calm_quantiles,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -987,6 +991,13 @@ func (x *Preset) GetPolicyLoss() *PolicyLoss {
 func (x *Preset) GetKlPenalty() *KlPenalty {
 	if x != nil {
 		return x.KlPenalty
+	}
+	return nil
+}
+
+func (x *Preset) GetCalmQuantiles() map[string]float64 {
+	if x != nil {
+		return x.CalmQuantiles
 	}
 	return nil
 }
@@ -1193,9 +1204,21 @@ type ImportanceWeight struct {
 	Normalize bool `protobuf:"varint,8,opt,name=normalize,proto3" json:"normalize,omitempty"`
 	// The aggregate uses the mask that the first after_rule rules kept; in [0,
 	// number of rules]. Absent: 0, the original mask.
-	AfterRule     *uint32 `protobuf:"varint,9,opt,name=after_rule,json=afterRule,proto3,oneof" json:"after_rule,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AfterRule *uint32 `protobuf:"varint,9,opt,name=after_rule,json=afterRule,proto3,oneof" json:"after_rule,omitempty"`
+	// The upper end from the run's own calm steps: this quantile, in (0.5, 1), of
+	// the unbounded weights, within a quarter octave of their logarithm above it.
+	// Resolved by Correct and CorrectStream of a server, for a batch with
+	// labels.run and labels.step and log-probs in host memory; refused by name
+	// elsewhere. The first steps that ask for it make the run's calm level: eight
+	// or more, with 10 / (1 - quantile) weights; those with thrice their usual
+	// drift do not count. `upper` bounds the weights of these steps; without
+	// `upper` they are INVALID_ARGUMENT. All later steps have the same bound, so
+	// it is constant within a step: CorrectResponse.resolved_bounds has it. A
+	// server keeps it in memory with the run's series, of at most four such bounds
+	// of a run, and each of several servers has its own. Not with after_rule.
+	UpperCalmQuantile *float64 `protobuf:"fixed64,10,opt,name=upper_calm_quantile,json=upperCalmQuantile,proto3,oneof" json:"upper_calm_quantile,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ImportanceWeight) Reset() {
@@ -1287,6 +1310,13 @@ func (x *ImportanceWeight) GetNormalize() bool {
 func (x *ImportanceWeight) GetAfterRule() uint32 {
 	if x != nil && x.AfterRule != nil {
 		return *x.AfterRule
+	}
+	return 0
+}
+
+func (x *ImportanceWeight) GetUpperCalmQuantile() float64 {
+	if x != nil && x.UpperCalmQuantile != nil {
+		return *x.UpperCalmQuantile
 	}
 	return 0
 }
@@ -1977,7 +2007,7 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x06preset\x18\x01 \x01(\v2\x18.counterweight.v1.PresetH\x00R\x06preset\x12<\n" +
 	"\x06config\x18\x02 \x01(\v2\".counterweight.v1.CorrectionConfigH\x00R\x06config\x125\n" +
 	"\adialect\x18\x03 \x01(\v2\x19.counterweight.v1.DialectH\x00R\adialectB\b\n" +
-	"\x06method\"\xa0\x02\n" +
+	"\x06method\"\xb6\x03\n" +
 	"\x06Preset\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12H\n" +
 	"\n" +
@@ -1986,8 +2016,12 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\vpolicy_loss\x18\x03 \x01(\v2\x1c.counterweight.v1.PolicyLossR\n" +
 	"policyLoss\x12:\n" +
 	"\n" +
-	"kl_penalty\x18\x04 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\x1a=\n" +
+	"kl_penalty\x18\x04 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\x12R\n" +
+	"\x0ecalm_quantiles\x18\x05 \x03(\v2+.counterweight.v1.Preset.CalmQuantilesEntryR\rcalmQuantiles\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\x1a@\n" +
+	"\x12CalmQuantilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9e\x01\n" +
 	"\aDialect\x12\x16\n" +
@@ -2003,7 +2037,7 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\vpolicy_loss\x18\x05 \x01(\v2\x1c.counterweight.v1.PolicyLossR\n" +
 	"policyLoss\x12:\n" +
 	"\n" +
-	"kl_penalty\x18\x06 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\"\xc5\x03\n" +
+	"kl_penalty\x18\x06 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\"\x92\x04\n" +
 	"\x10ImportanceWeight\x12@\n" +
 	"\fratio_source\x18\x01 \x01(\x0e2\x1d.counterweight.v1.RatioSourceR\vratioSource\x12-\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x17.counterweight.v1.LevelR\x05level\x12$\n" +
@@ -2015,12 +2049,15 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x05upper\x18\a \x01(\x01H\x03R\x05upper\x88\x01\x01\x12\x1c\n" +
 	"\tnormalize\x18\b \x01(\bR\tnormalize\x12\"\n" +
 	"\n" +
-	"after_rule\x18\t \x01(\rH\x04R\tafterRule\x88\x01\x01B\x0e\n" +
+	"after_rule\x18\t \x01(\rH\x04R\tafterRule\x88\x01\x01\x123\n" +
+	"\x13upper_calm_quantile\x18\n" +
+	" \x01(\x01H\x05R\x11upperCalmQuantile\x88\x01\x01B\x0e\n" +
 	"\f_token_clampB\x12\n" +
 	"\x10_aggregate_clampB\b\n" +
 	"\x06_lowerB\b\n" +
 	"\x06_upperB\r\n" +
-	"\v_after_rule\"\x98\x04\n" +
+	"\v_after_ruleB\x16\n" +
+	"\x14_upper_calm_quantile\"\x98\x04\n" +
 	"\rRejectionRule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12@\n" +
 	"\fratio_source\x18\x02 \x01(\x0e2\x1d.counterweight.v1.RatioSourceR\vratioSource\x129\n" +
@@ -2227,7 +2264,7 @@ func file_counterweight_v1_method_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_method_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_counterweight_v1_method_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_counterweight_v1_method_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_counterweight_v1_method_proto_goTypes = []any{
 	(RatioSource)(0),         // 0: counterweight.v1.RatioSource
 	(Level)(0),               // 1: counterweight.v1.Level
@@ -2252,8 +2289,9 @@ var file_counterweight_v1_method_proto_goTypes = []any{
 	(*MethodInfo)(nil),       // 20: counterweight.v1.MethodInfo
 	(*ParameterInfo)(nil),    // 21: counterweight.v1.ParameterInfo
 	nil,                      // 22: counterweight.v1.Preset.ParametersEntry
-	nil,                      // 23: counterweight.v1.MethodInfo.EquivalentsEntry
-	(*structpb.Struct)(nil),  // 24: google.protobuf.Struct
+	nil,                      // 23: counterweight.v1.Preset.CalmQuantilesEntry
+	nil,                      // 24: counterweight.v1.MethodInfo.EquivalentsEntry
+	(*structpb.Struct)(nil),  // 25: google.protobuf.Struct
 }
 var file_counterweight_v1_method_proto_depIdxs = []int32{
 	13, // 0: counterweight.v1.Method.preset:type_name -> counterweight.v1.Preset
@@ -2262,34 +2300,35 @@ var file_counterweight_v1_method_proto_depIdxs = []int32{
 	22, // 3: counterweight.v1.Preset.parameters:type_name -> counterweight.v1.Preset.ParametersEntry
 	18, // 4: counterweight.v1.Preset.policy_loss:type_name -> counterweight.v1.PolicyLoss
 	19, // 5: counterweight.v1.Preset.kl_penalty:type_name -> counterweight.v1.KlPenalty
-	24, // 6: counterweight.v1.Dialect.block:type_name -> google.protobuf.Struct
-	16, // 7: counterweight.v1.CorrectionConfig.importance_weight:type_name -> counterweight.v1.ImportanceWeight
-	17, // 8: counterweight.v1.CorrectionConfig.rules:type_name -> counterweight.v1.RejectionRule
-	5,  // 9: counterweight.v1.CorrectionConfig.rule_evaluation:type_name -> counterweight.v1.RuleEvaluation
-	0,  // 10: counterweight.v1.CorrectionConfig.drift_source:type_name -> counterweight.v1.RatioSource
-	18, // 11: counterweight.v1.CorrectionConfig.policy_loss:type_name -> counterweight.v1.PolicyLoss
-	19, // 12: counterweight.v1.CorrectionConfig.kl_penalty:type_name -> counterweight.v1.KlPenalty
-	0,  // 13: counterweight.v1.ImportanceWeight.ratio_source:type_name -> counterweight.v1.RatioSource
-	1,  // 14: counterweight.v1.ImportanceWeight.level:type_name -> counterweight.v1.Level
-	2,  // 15: counterweight.v1.ImportanceWeight.bound:type_name -> counterweight.v1.Bound
-	0,  // 16: counterweight.v1.RejectionRule.ratio_source:type_name -> counterweight.v1.RatioSource
-	3,  // 17: counterweight.v1.RejectionRule.estimator:type_name -> counterweight.v1.Estimator
-	4,  // 18: counterweight.v1.RejectionRule.aggregation:type_name -> counterweight.v1.Aggregation
-	6,  // 19: counterweight.v1.RejectionRule.condition:type_name -> counterweight.v1.RuleCondition
-	7,  // 20: counterweight.v1.RejectionRule.effect:type_name -> counterweight.v1.RuleEffect
-	8,  // 21: counterweight.v1.PolicyLoss.surrogate:type_name -> counterweight.v1.Surrogate
-	0,  // 22: counterweight.v1.PolicyLoss.ratio_source:type_name -> counterweight.v1.RatioSource
-	9,  // 23: counterweight.v1.PolicyLoss.aggregation:type_name -> counterweight.v1.LossAggregation
-	10, // 24: counterweight.v1.PolicyLoss.denominator:type_name -> counterweight.v1.LossDenominator
-	11, // 25: counterweight.v1.KlPenalty.estimator:type_name -> counterweight.v1.KlEstimator
-	15, // 26: counterweight.v1.MethodInfo.config:type_name -> counterweight.v1.CorrectionConfig
-	21, // 27: counterweight.v1.MethodInfo.parameters:type_name -> counterweight.v1.ParameterInfo
-	23, // 28: counterweight.v1.MethodInfo.equivalents:type_name -> counterweight.v1.MethodInfo.EquivalentsEntry
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	23, // 6: counterweight.v1.Preset.calm_quantiles:type_name -> counterweight.v1.Preset.CalmQuantilesEntry
+	25, // 7: counterweight.v1.Dialect.block:type_name -> google.protobuf.Struct
+	16, // 8: counterweight.v1.CorrectionConfig.importance_weight:type_name -> counterweight.v1.ImportanceWeight
+	17, // 9: counterweight.v1.CorrectionConfig.rules:type_name -> counterweight.v1.RejectionRule
+	5,  // 10: counterweight.v1.CorrectionConfig.rule_evaluation:type_name -> counterweight.v1.RuleEvaluation
+	0,  // 11: counterweight.v1.CorrectionConfig.drift_source:type_name -> counterweight.v1.RatioSource
+	18, // 12: counterweight.v1.CorrectionConfig.policy_loss:type_name -> counterweight.v1.PolicyLoss
+	19, // 13: counterweight.v1.CorrectionConfig.kl_penalty:type_name -> counterweight.v1.KlPenalty
+	0,  // 14: counterweight.v1.ImportanceWeight.ratio_source:type_name -> counterweight.v1.RatioSource
+	1,  // 15: counterweight.v1.ImportanceWeight.level:type_name -> counterweight.v1.Level
+	2,  // 16: counterweight.v1.ImportanceWeight.bound:type_name -> counterweight.v1.Bound
+	0,  // 17: counterweight.v1.RejectionRule.ratio_source:type_name -> counterweight.v1.RatioSource
+	3,  // 18: counterweight.v1.RejectionRule.estimator:type_name -> counterweight.v1.Estimator
+	4,  // 19: counterweight.v1.RejectionRule.aggregation:type_name -> counterweight.v1.Aggregation
+	6,  // 20: counterweight.v1.RejectionRule.condition:type_name -> counterweight.v1.RuleCondition
+	7,  // 21: counterweight.v1.RejectionRule.effect:type_name -> counterweight.v1.RuleEffect
+	8,  // 22: counterweight.v1.PolicyLoss.surrogate:type_name -> counterweight.v1.Surrogate
+	0,  // 23: counterweight.v1.PolicyLoss.ratio_source:type_name -> counterweight.v1.RatioSource
+	9,  // 24: counterweight.v1.PolicyLoss.aggregation:type_name -> counterweight.v1.LossAggregation
+	10, // 25: counterweight.v1.PolicyLoss.denominator:type_name -> counterweight.v1.LossDenominator
+	11, // 26: counterweight.v1.KlPenalty.estimator:type_name -> counterweight.v1.KlEstimator
+	15, // 27: counterweight.v1.MethodInfo.config:type_name -> counterweight.v1.CorrectionConfig
+	21, // 28: counterweight.v1.MethodInfo.parameters:type_name -> counterweight.v1.ParameterInfo
+	24, // 29: counterweight.v1.MethodInfo.equivalents:type_name -> counterweight.v1.MethodInfo.EquivalentsEntry
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_method_proto_init() }
@@ -2312,7 +2351,7 @@ func file_counterweight_v1_method_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_method_proto_rawDesc), len(file_counterweight_v1_method_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

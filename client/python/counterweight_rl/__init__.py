@@ -78,7 +78,14 @@ from counterweight_rl.info import (
 from counterweight_rl.partial_sums import PartialSums
 from counterweight_rl.receipt import Receipt
 from counterweight_rl.recording.settings import Record
-from counterweight_rl.result import Result, RuleSummary, Staleness, StalenessBucket, Timing
+from counterweight_rl.result import (
+    ResolvedBound,
+    Result,
+    RuleSummary,
+    Staleness,
+    StalenessBucket,
+    Timing,
+)
 from counterweight_rl.shadow import Shadow
 from counterweight_rl.step_report import StepReport
 from counterweight_rl.step_totals import StepTotals
@@ -133,6 +140,7 @@ __all__ = [
     "Record",
     "RejectionRule",
     "Release",
+    "ResolvedBound",
     "Result",
     "RetryPolicy",
     "RewardStd",

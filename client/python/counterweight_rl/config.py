@@ -45,9 +45,11 @@ class ImportanceWeight:
         aggregate_clamp: The aggregated log ratio is clamped likewise; nats, > 0. None: not clamped.
         lower: Lower end of the interval, a ratio >= 0. None: none.
         upper: Upper end, a ratio > 0 and >= lower. None: none. TRUNCATE and MASK need one end.
+            ``"calm:0.999:2"``: as in Preset.
         normalize: Divide bounded weights by their mean over the batch.
         after_rule: The aggregate uses the mask that the first after_rule rules kept. None: 0, the
             original mask.
+        upper_calm_quantile: The quantile in ``upper="calm:0.999:2"``, beside ``upper=2.0``.
     """
 
     ratio_source: RatioSource
@@ -56,9 +58,10 @@ class ImportanceWeight:
     token_clamp: float | None = None
     aggregate_clamp: float | None = None
     lower: float | None = None
-    upper: float | None = None
+    upper: float | str | None = None
     normalize: bool = False
     after_rule: int | None = None
+    upper_calm_quantile: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,18 +223,23 @@ class Preset:
     """A named method, optionally with other parameters than its defaults and with a loss.
 
     ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
+    ``upper="calm:0.999:2"``, for a batch with ``run`` and ``step`` and a server: the quantile 0.999
+    of the run's own unbounded weights, rounded up by a quarter octave of their logarithm at most.
+    The first steps that ask for it make the run's calm level, eight or more, and are bounded by 2;
+    without ``:2`` they are an InvalidRequestError. All later ones have the same bound, which
+    ``Result.resolved_bounds`` has. A server keeps it in memory, and each has its own.
     An unknown name, of the method or of a parameter, is an InvalidRequestError here already.
 
     Attributes:
         name: A name of the methods table.
-        parameters: Values of the method's parameters; absent ones have their default.
+        parameters: Values of the method's parameters, as given; absent ones have their default.
         policy_loss: A loss to compute with the method's weights and rules. None: the method's own,
             if it has one.
         kl_penalty: A KL penalty inside the loss. None: none.
     """
 
     name: str
-    parameters: Mapping[str, float]
+    parameters: Mapping[str, float | str]
     policy_loss: PolicyLoss | None
     kl_penalty: KlPenalty | None
 
@@ -243,7 +251,7 @@ class Preset:
         policy_loss: PolicyLoss | None = None,
         kl_penalty: KlPenalty | None = None,
         allow_unknown: bool = False,
-        **parameters: float,
+        **parameters: float | str,
     ) -> None:
         """Checks the names.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic
 
-from counterweight_rl import messages, partial_sums, translation
+from counterweight_rl import calm_bound, messages, partial_sums, translation
 from counterweight_rl.arrays.batch import Batch, role_name
 from counterweight_rl.arrays.interop import ArrayT
 from counterweight_rl.arrays.output_array import OutputArray, make_output_array
@@ -86,8 +86,10 @@ class Answer(Generic[ArrayT]):
 
         Raises:
             InvalidRequestError: The method lacks the output of a destination.
+            CounterweightError: The server does not know a bound of calm steps.
             ValueError: The answer does not match the request.
         """
+        calm_bound.check_resolved(correction.head["method"], response)
         self._response = response
         self._requested = correction.requested
         self._batch: Batch[Any] = correction.batch
@@ -139,6 +141,9 @@ def attribute(response: messages.Message, name: str) -> Any:
     if name == "metrics":
         return {metric: float(n) for metric, n in sorted(response.get(name, {}).items())}
     read = messages.field(Result, name, response)
+    if name == "resolved_bounds":
+        sent = translation.Sent()
+        return tuple(replace(r, field=translation.argument(r.field, sent)) for r in read)
     if name == "warnings":
         return tuple(translation.warning(text) for text in read)
     if name == "timing" and read is None:

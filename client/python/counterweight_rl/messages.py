@@ -12,10 +12,10 @@ import base64
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from counterweight_rl import config, dialect_blocks
+from counterweight_rl import calm_bound, config, dialect_blocks
 from counterweight_rl.arguments import (
     INT32,
     INT64,
@@ -52,11 +52,16 @@ def method_to_message(method: config.Method) -> Message:
     if isinstance(method, str):
         return {"preset": {"name": text("method", method)}}
     if isinstance(method, config.Preset):
-        parameters = {
-            name: number(f"method.parameters[{text('method.parameters', name)}]", value)
-            for name, value in method.parameters.items()
-        }
-        preset = {"name": text("method.name", method.name), "parameters": parameters}
+        preset: Message = {"name": text("method.name", method.name), "parameters": {}}
+        for name, value in method.parameters.items():
+            path = f"method.parameters[{text('method.parameters', name)}]"
+            until: object = value
+            if calm_bound.is_calm(value):
+                quantile, until = calm_bound.read(path, str(value))
+                preset.setdefault("calm_quantiles", {})[name] = quantile
+                if until is None:
+                    continue
+            preset["parameters"][name] = number(path, until)
         losses = _fields("method", method, config.Preset, ("policy_loss", "kl_penalty"))
         return {"preset": {**preset, **losses}}
     if isinstance(method, config.CorrectionConfig):
@@ -92,6 +97,9 @@ def to_message(path: str, source: Any, cls: type[Any]) -> Message:
     """
     if not isinstance(source, cls):
         raise TypeError(f"{path} must be a {cls.__name__}, not {type(source).__name__}")
+    if isinstance(source, config.ImportanceWeight) and calm_bound.is_calm(source.upper):
+        quantile, until = calm_bound.read(f"{path}.upper", str(source.upper))
+        source = replace(source, upper=until, upper_calm_quantile=quantile)
     return _fields(path, source, cls, [each.name for each in fields(cls)])
 
 

@@ -77,6 +77,26 @@ class StalenessBucket:
 
 
 @dataclass(frozen=True)
+class ResolvedBound:
+    """A bound that the run's calm steps decide: ``upper="calm:0.999:2"``.
+
+    Attributes:
+        field: The bound, "method.parameters[upper]" or "method.importance_weight.upper".
+        value: The bound of this answer, a ratio.
+        is_calm: Whether it is the calm steps'. False: the method's own, as the step is one of those
+            that make the calm level.
+        calm_steps: The calm steps that ``value`` is of, or that the server has so far.
+        calm_weights: Weights of these steps that were counted: of 65,536 positions of a batch.
+    """
+
+    field: str
+    value: float
+    is_calm: bool
+    calm_steps: int
+    calm_weights: int
+
+
+@dataclass(frozen=True)
 class Staleness:
     """Drift by staleness: policy_version minus the version that sampled the token.
 
@@ -135,6 +155,7 @@ class Result(Generic[ArrayT]):
         staleness: Drift by staleness; None without versions of tokens, and with ``metrics=False``.
         sums: The batch's sums, which those of other parts of the step are added to; None unless
             ``partial_sums``.
+        resolved_bounds: The number of each bound that was left to the run's calm steps.
     """
 
     weights: ArrayT | MaybeNone
@@ -153,6 +174,7 @@ class Result(Generic[ArrayT]):
     timing: Timing
     staleness: Staleness | MaybeNone = None
     sums: PartialSums | MaybeNone = None
+    resolved_bounds: tuple[ResolvedBound, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         """Makes an attribute that an answer's reader left for later."""

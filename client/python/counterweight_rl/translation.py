@@ -19,8 +19,10 @@ _ROLES = {role.name: role.name.lower() for role in TensorRole}
 # Prefixes of paths, and the arguments of these paths. The longest prefix that ends at a name's end
 # is replaced.
 _PATHS = {
+    "method.preset.calm_quantiles": "method.parameters",
     "method.preset.name": "method",
     "method.preset": "method",
+    "method.config.importance_weight.upper_calm_quantile": "method.importance_weight.upper",
     "method.config": "method",
     "method.dialect": "method",
     "layout.padded.num_sequences": "response_mask.shape[0]",

@@ -24,7 +24,7 @@ SURROGATES = (
 
 
 def with_bounds(
-    name: str, config: CorrectionConfig, parameters: Mapping[str, float]
+    name: str, config: CorrectionConfig, parameters: Mapping[str, float | str]
 ) -> CorrectionConfig:
     """Returns a preset's config with other bounds of its weights.
 
@@ -118,6 +118,10 @@ def _refuse(config: CorrectionConfig, loss: PolicyLoss) -> None:
         reason = f"weights of level {weight.level} need the whole sequence"
     elif weight is not None and weight.normalize:
         reason = "normalized weights need the whole batch"
+    elif weight is not None and (
+        weight.upper_calm_quantile is not None or isinstance(weight.upper, str)
+    ):
+        reason = "a server knows the bound of a run's calm steps"
     if reason is not None:
         raise ValueError(f"the method cannot be traced: {reason}; use policy_loss")
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from counterweight_rl import calls
+from counterweight_rl import calls, calm_bound
 from counterweight_rl.arrays.encoding import MASK
 from counterweight_rl.errors import InvalidRequestError
 from counterweight_rl.local.plain_calls import Key, Kinds, keep, key_of
@@ -59,6 +59,8 @@ class PreparedCalls:
         # Its answers have sums, which templates do not read.
         if call.get("partial_sums"):
             return
+        if whole.correction is not None and calm_bound.is_in(whole.correction.head["method"]):
+            return  # nor bounds
         if key not in self._seen:
             keep(self._seen, key, None, _MOST_SEEN)
             return

@@ -64,7 +64,7 @@ class CorrectRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., layout: _Optional[_Union[_tensor_pb2.Layout, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., method: _Optional[_Union[_method_pb2.Method, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_tensor_pb2.TensorRole, str]]] = ..., non_finite_policy: _Optional[_Union[_tensor_pb2.NonFinitePolicy, str]] = ..., seed: _Optional[int] = ..., global_counts: _Optional[_Union[GlobalCounts, _Mapping]] = ..., group_ids: _Optional[_Iterable[int]] = ..., trajectory_ids: _Optional[_Iterable[int]] = ..., version_spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., compute_loss: bool = ..., destinations: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., omit_metrics: bool = ..., row_divisors: _Optional[_Iterable[float]] = ..., partial_sums: bool = ..., audit: _Optional[_Union[_diagnosis_pb2.Audit, _Mapping]] = ..., shadows: _Optional[_Iterable[_Union[_method_pb2.Method, _Mapping]]] = ..., omit_loss: bool = ...) -> None: ...
 
 class CorrectResponse(_message.Message):
-    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness", "sums")
+    __slots__ = ("request_id", "tensors", "loss", "metrics", "rules", "non_finite_tokens", "numerics_version", "backend", "timing", "warnings", "staleness", "sums", "resolved_bounds")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class CorrectResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_BOUNDS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]
     loss: float
@@ -96,7 +97,22 @@ class CorrectResponse(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     staleness: StalenessSummary
     sums: _sums_pb2.PartialSums
-    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[StalenessSummary, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ...) -> None: ...
+    resolved_bounds: _containers.RepeatedCompositeFieldContainer[ResolvedBound]
+    def __init__(self, request_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.Tensor, _Mapping]]] = ..., loss: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., rules: _Optional[_Iterable[_Union[RuleSummary, _Mapping]]] = ..., non_finite_tokens: _Optional[int] = ..., numerics_version: _Optional[int] = ..., backend: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[StalenessSummary, _Mapping]] = ..., sums: _Optional[_Union[_sums_pb2.PartialSums, _Mapping]] = ..., resolved_bounds: _Optional[_Iterable[_Union[ResolvedBound, _Mapping]]] = ...) -> None: ...
+
+class ResolvedBound(_message.Message):
+    __slots__ = ("field", "value", "is_calm", "calm_steps", "calm_weights")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    IS_CALM_FIELD_NUMBER: _ClassVar[int]
+    CALM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    CALM_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    value: float
+    is_calm: bool
+    calm_steps: int
+    calm_weights: int
+    def __init__(self, field: _Optional[str] = ..., value: _Optional[float] = ..., is_calm: bool = ..., calm_steps: _Optional[int] = ..., calm_weights: _Optional[int] = ...) -> None: ...
 
 class StalenessSummary(_message.Message):
     __slots__ = ("buckets", "unknown_tokens", "mean", "max")

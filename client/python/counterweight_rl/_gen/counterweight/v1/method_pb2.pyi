@@ -200,8 +200,15 @@ class Method(_message.Message):
     def __init__(self, preset: _Optional[_Union[Preset, _Mapping]] = ..., config: _Optional[_Union[CorrectionConfig, _Mapping]] = ..., dialect: _Optional[_Union[Dialect, _Mapping]] = ...) -> None: ...
 
 class Preset(_message.Message):
-    __slots__ = ("name", "parameters", "policy_loss", "kl_penalty")
+    __slots__ = ("name", "parameters", "policy_loss", "kl_penalty", "calm_quantiles")
     class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class CalmQuantilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -212,11 +219,13 @@ class Preset(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     POLICY_LOSS_FIELD_NUMBER: _ClassVar[int]
     KL_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    CALM_QUANTILES_FIELD_NUMBER: _ClassVar[int]
     name: str
     parameters: _containers.ScalarMap[str, float]
     policy_loss: PolicyLoss
     kl_penalty: KlPenalty
-    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ...) -> None: ...
+    calm_quantiles: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ..., calm_quantiles: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Dialect(_message.Message):
     __slots__ = ("system", "block", "ignore_unknown_fields", "release")
@@ -247,7 +256,7 @@ class CorrectionConfig(_message.Message):
     def __init__(self, importance_weight: _Optional[_Union[ImportanceWeight, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[RejectionRule, _Mapping]]] = ..., rule_evaluation: _Optional[_Union[RuleEvaluation, str]] = ..., drift_source: _Optional[_Union[RatioSource, str]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ...) -> None: ...
 
 class ImportanceWeight(_message.Message):
-    __slots__ = ("ratio_source", "level", "token_clamp", "aggregate_clamp", "bound", "lower", "upper", "normalize", "after_rule")
+    __slots__ = ("ratio_source", "level", "token_clamp", "aggregate_clamp", "bound", "lower", "upper", "normalize", "after_rule", "upper_calm_quantile")
     RATIO_SOURCE_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_CLAMP_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +266,7 @@ class ImportanceWeight(_message.Message):
     UPPER_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     AFTER_RULE_FIELD_NUMBER: _ClassVar[int]
+    UPPER_CALM_QUANTILE_FIELD_NUMBER: _ClassVar[int]
     ratio_source: RatioSource
     level: Level
     token_clamp: float
@@ -266,7 +276,8 @@ class ImportanceWeight(_message.Message):
     upper: float
     normalize: bool
     after_rule: int
-    def __init__(self, ratio_source: _Optional[_Union[RatioSource, str]] = ..., level: _Optional[_Union[Level, str]] = ..., token_clamp: _Optional[float] = ..., aggregate_clamp: _Optional[float] = ..., bound: _Optional[_Union[Bound, str]] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., normalize: bool = ..., after_rule: _Optional[int] = ...) -> None: ...
+    upper_calm_quantile: float
+    def __init__(self, ratio_source: _Optional[_Union[RatioSource, str]] = ..., level: _Optional[_Union[Level, str]] = ..., token_clamp: _Optional[float] = ..., aggregate_clamp: _Optional[float] = ..., bound: _Optional[_Union[Bound, str]] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., normalize: bool = ..., after_rule: _Optional[int] = ..., upper_calm_quantile: _Optional[float] = ...) -> None: ...
 
 class RejectionRule(_message.Message):
     __slots__ = ("name", "ratio_source", "estimator", "aggregation", "token_clamp", "aggregate_clamp", "lower", "upper", "condition", "effect")
