@@ -55,8 +55,8 @@ func Run(run string) Option {
 	return func(c *call) { c.labels().Run = run }
 }
 
-// Replica is the data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}, for the server's
-// log.
+// Replica is the data-parallel replica or worker, or the engine that sampled the batch,
+// [A-Za-z0-9_.-]{1,64}, for the server's log; its page compares their drift.
 func Replica(replica string) Option {
 	return func(c *call) { c.labels().Replica = replica }
 }

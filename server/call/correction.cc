@@ -191,6 +191,7 @@ void Correction::Publish(const kernels::CorrectResult& result) {
       PartOf(request_, *decoded_, result.partial);
   report_.drift->Publish({.client = call_.queue_client().peer,
                           .run = call_.record().run,
+                          .replica = call_.record().replica,
                           .policy_version = version,
                           .request_id = request_.request_id(),
                           .batch = &batch,

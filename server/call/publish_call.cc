@@ -37,6 +37,7 @@ grpc::Status Publish(const Config& config, DriftSeries* drift, Call* call,
   call->record().sequences = publication.batch.sums.num_sequences;
   drift->Publish({.client = call->queue_client().peer,
                   .run = publication.run,
+                  .replica = publication.replica,
                   .policy_version = publication.policy_version,
                   .request_id = publication.request_id,
                   .source = RecentIds::Source::kPublication,

@@ -68,6 +68,11 @@ std::string SentenceOf(const doctor::AuditedDrift& drift, double alarm,
 
 }  // namespace
 
+std::string SentenceOfAudit(const doctor::AuditedDrift& drift) {
+  constexpr double kNoAlarm = 0.0;
+  return SentenceOf(drift, kNoAlarm, AdviceOf(drift, kNoAlarm));
+}
+
 void CheckAudit(const v1::Audit& audit, const Tensors& tensors,
                 int64_t num_sequences, Violations* violations) {
   const auto fail = [&](std::string_view field, std::string_view reason) {

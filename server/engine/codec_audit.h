@@ -2,8 +2,11 @@
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_CODEC_AUDIT_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_CODEC_AUDIT_H_
 
+#include <string>
+
 #include "counterweight/v1/diagnosis.pb.h"
 #include "kernels/batch.h"
+#include "kernels/doctor/audit.h"
 #include "server/engine/codec_tensors.h"
 #include "server/engine/violation.h"
 
@@ -16,6 +19,9 @@ void CheckAudit(const v1::Audit& audit, const Tensors& tensors,
 // REQUIRES: no violations, and a batch in host memory.
 v1::AuditSummary MeasureAudit(const v1::Audit& audit,
                               const kernels::Batch& batch);
+
+// AuditSummary::sentence of such rows, without an alarm.
+std::string SentenceOfAudit(const kernels::doctor::AuditedDrift& drift);
 
 }  // namespace counterweight::server
 

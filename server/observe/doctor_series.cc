@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "server/engine/codec_audit.h"
+
 namespace counterweight::server {
 
 DoctorSeries::DoctorSeries(DriftMetrics* metrics, const prometheus::Labels& run)
@@ -40,6 +42,7 @@ void DoctorSeries::CountAudited(std::span<const double> sums,
   const int64_t added = drift.rows > before ? drift.rows - before : drift.rows;
   audited_rows_->Add(static_cast<double>(added));
   if (drift.tokens == 0) return;
+  last_audit_ = SentenceOfAudit(drift);
   ShowBound("mean", drift.k3, now);
   if (drift.interval) {
     ShowBound("low", drift.interval->low, now);

@@ -42,6 +42,8 @@ class DoctorSeries {
   const std::vector<std::string>& LastFaults() const { return last_faults_; }
   // Examined::why of that batch.
   const std::string& LastWhy() const { return last_why_; }
+  // The drift of the audited rows for a person; empty without any.
+  const std::string& LastAudit() const { return last_audit_; }
 
  private:
   struct CauseGauge {
@@ -69,6 +71,7 @@ class DoctorSeries {
   std::vector<std::string> last_faults_;
   std::map<std::string, CauseGauge> causes_;
   std::string last_why_;
+  std::string last_audit_;
 };
 
 }  // namespace counterweight::server

@@ -17,6 +17,8 @@ struct DriftReport {
   std::string_view client;
   // Label; empty: unlabelled, published with an empty label run.
   std::string_view run;
+  // Label; empty: of no replica.
+  std::string_view replica = {};
   // Label: of the trained policy, >= 0.
   std::optional<int64_t> policy_version;
   // The caller's id; if empty, the batch is always published.

@@ -65,6 +65,8 @@ void DriftSeries::Publish(const DriftReport& report) {
   run.recent.Add(
       report.part != nullptr ? std::optional(report.part->step) : std::nullopt,
       *report.batch, run.last_batch);
+  const PublishedSums& sums = report.batch->sums;
+  run.replicas.Add(report.replica, sums.tokens, sums.drift.k3);
   run.doctor.CountBatch(run.last_batch);
   if (report.calm != nullptr) run.calm.Add(*report.calm);
   Show(report, &run);
@@ -198,9 +200,17 @@ std::vector<DriftSeries::LastBatch> DriftSeries::Runs() const {
     const std::chrono::duration<double> age = now - run.last_batch;
     runs.push_back({name, std::max(age.count(), 0.0), run.ledger.LastState(),
                     run.doctor.LastFaults(), run.doctor.LastWhy(),
+                    run.doctor.LastAudit(), SentenceOf(run.replicas.Drifts()),
                     run.is_of_other_method});
   }
   return runs;
+}
+
+std::vector<ReplicaDrift> DriftSeries::Replicas(std::string_view run) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return {};
+  return found->second.replicas.Drifts();
 }
 
 std::vector<RunPoint> DriftSeries::LastBatches(std::string_view run) const {

@@ -25,6 +25,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/recent_ids.h"
 #include "server/observe/recent_steps.h"
+#include "server/observe/run_replicas.h"
 #include "server/observe/run_ring.h"
 #include "server/observe/run_series.h"
 #include "server/observe/run_steps.h"
@@ -56,6 +57,10 @@ class DriftSeries {
     // DoctorSeries::LastFaults and LastWhy.
     std::vector<std::string> faults;
     std::string why;
+    // DoctorSeries::LastAudit.
+    std::string audit;
+    // SentenceOf the run's replicas.
+    std::string replicas;
     // The run's last batch had another method than the run declares.
     bool is_of_other_method = false;
   };
@@ -119,6 +124,10 @@ class DriftSeries {
   // The runs that have series, by name.
   std::vector<LastBatch> Runs() const;
 
+  // The drift of its replicas in their newest batches; none if there is no such
+  // run, or one replica alone.
+  std::vector<ReplicaDrift> Replicas(std::string_view run) const;
+
   // Oldest first; none if there is no such run.
   std::vector<RunPoint> LastBatches(std::string_view run) const;
 
@@ -143,6 +152,7 @@ class DriftSeries {
     RunRing ring;
     RunSteps steps;
     RecentSteps recent;
+    RunReplicas replicas;
     DoctorSeries doctor;
     StepLedger ledger;
     StepSeries step_series;

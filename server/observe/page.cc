@@ -42,6 +42,19 @@ ordered_json Curves(const std::vector<RunPoint>& points) {
   return gauges;
 }
 
+ordered_json ReplicasJson(const std::vector<ReplicaDrift>& drifts) {
+  ordered_json replicas = ordered_json::array();
+  for (const ReplicaDrift& each : drifts) {
+    replicas.push_back({{"name", each.name},
+                        {"tokens", each.tokens},
+                        {"k3", each.k3},
+                        {"share", each.share},
+                        {"of_others", each.of_others},
+                        {"outlier", each.is_outlier()}});
+  }
+  return replicas;
+}
+
 ordered_json RunJson(std::string_view name,
                      const std::vector<RunPoint>& points) {
   ordered_json times = ordered_json::array();
@@ -85,14 +98,20 @@ WebAnswer Page::Data(std::string_view run) const {
     if (!each.last_step.empty()) one["last_step"] = each.last_step;
     if (each.is_of_other_method) one["other_method"] = true;
     shows = shows || (each.run == run &&
-                      (!each.last_step.empty() || each.is_of_other_method));
+                      (!each.last_step.empty() || each.is_of_other_method ||
+                       !each.audit.empty()));
     if (!each.faults.empty()) one["faults"] = each.faults;
     if (!each.why.empty()) one["why"] = each.why;
+    if (!each.audit.empty()) one["audit"] = each.audit;
+    if (!each.replicas.empty()) one["replicas"] = each.replicas;
     runs.push_back(std::move(one));
   }
   ordered_json json = {{"address", address_}, {"runs", std::move(runs)}};
   const std::vector<RunPoint> points = drift_.LastBatches(run);
-  if (!points.empty() || shows) json["run"] = RunJson(run, points);
+  if (!points.empty() || shows) {
+    json["run"] = RunJson(run, points);
+    json["run"]["replicas"] = ReplicasJson(drift_.Replicas(run));
+  }
   return {"Content-Type: application/json\r\n",
           json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
 }

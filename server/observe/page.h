@@ -38,9 +38,13 @@ class Page {
   //    "runs": [{"name": "a", "seconds": 1.5}],
   //    "run": {"name": "a", "times": [milliseconds since 1970],
   //            "gauges": {"counterweight_drift_kl_nats": [0.1]},
-  //            "edges": [-1], "histogram": [tokens of the last batch]}}
+  //            "edges": [-1], "histogram": [tokens of the last batch],
+  //            "replicas": [{"name": "b", "tokens": 100, "k3": 0.02,
+  //                          "share": 0.5, "of_others": 2.1,
+  //                          "outlier": false}]}}
   // "seconds" is the time since the run's last batch. A gauge has null where
-  // it was not measured, and is left out if it never was.
+  // it was not measured, and is left out if it never was. "replicas" are
+  // ReplicaDrift.
   WebAnswer Data(std::string_view run) const;
 
  private:

@@ -108,8 +108,8 @@ const series = (families, name, labels = {}) => (families.get(name) || []).filte
 const number = (families, name, labels) => series(families, name, labels)[0]?.value;
 
 const wordOf = (name, value) => name in WORDS && value < LEAST_SHARE ? WORDS[name](value) : "";
-const wordsOf = (families, {name: run, last_step: step, faults: [fault] = [], other_method: other}) =>
-  [fault?.replaceAll("_", " "), other && OTHER_METHOD[0], STEP_WORDS[step]?.[0], ...Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run})))].filter(word => word);
+const wordsOf = (families, {name: run, last_step: step, faults: [fault] = [], other_method: other, replicas}) =>
+  [fault?.replaceAll("_", " "), other && OTHER_METHOD[0], replicas && "a replica drifts", STEP_WORDS[step]?.[0], ...Object.keys(WORDS).map(name => wordOf(name, number(families, name, {run})))].filter(word => word);
 
 function fill(parent, ...children) { parent.replaceChildren(...children); }
 
@@ -239,6 +239,19 @@ function staleness(families, run) {
   });
 }
 
+// [] unless batches of the run have labels of several replicas.
+function replicas(run) {
+  const all = run.replicas.reduce((sum, {tokens}) => sum + tokens, 0);
+  return run.replicas.map(({name, tokens, k3, share, of_others: others, outlier}) => {
+    const line = row(name, show(tokens / all, "share"), show(k3, "number"), show(share, "share"),
+      others ? others.toPrecision(2) : "–");
+    if (outlier) line.className = "bad";
+    line.dataset.replica = name;
+    line.dataset.outlier = String(outlier);
+    return line;
+  });
+}
+
 // [] if no trainer reports steps.
 function receipts(families, run) {
   const counts = series(families, "counterweight_step_receipts_total", {run}).filter(({value}) => value > 0);
@@ -324,14 +337,17 @@ function render(families, data) {
     const run = data.run.name;
     at("name").textContent = called(run);
     const share = number(families, "counterweight_drift_kept_token_ratio", {run});
-    const {last_step: last, faults: [fault] = [], why, other_method: other} = data.runs.find(({name}) => name === run) || {};
+    const {last_step: last, faults: [fault] = [], why, other_method: other, audit, replicas: outliers} = data.runs.find(({name}) => name === run) || {};
     const advice = fault ? `The last examined batch has the fault "${fault}": ` +
-      "save such a batch, and counterweight doctor FILE explains it." : other ? OTHER_METHOD[1] : STEP_WORDS[last]?.[1];
+      "save such a batch, and counterweight doctor FILE explains it." : other ? OTHER_METHOD[1] : STEP_WORDS[last]?.[1] ??
+      (outliers && outliers[0].toUpperCase() + outliers.slice(1) + ": compare its weights, precision and version with the others'.");
     at("advice").hidden = !advice && !(share < LEAST_SHARE);
     at("advice").textContent = advice ? advice : `The rules dropped ${show(1 - share, "share")} of the last batch's tokens: "Dropped by rule" names ` +
       "the rule. If k3 is at its usual level, the rule's interval is too narrow for this engine.";
     at("why").hidden = !why;
     at("why").textContent = why ? `Last examined batch: ${why}` : "";
+    at("audit").hidden = !audit;
+    at("audit").textContent = audit ? `Engine and trainer by audited rows: ${audit}` : "";
     fill(at("tiles"), ...tiles(TILES, families, {run}));
     fill(at("curves"), ...curves(data.run));
     fill(at("histogram"), histogram(data.run));
@@ -339,6 +355,9 @@ function render(families, data) {
     at("applied").hidden = !reported.length;
     fill(at("receipts"), head("weights", "steps", "share"), ...reported);
     fill(at("dropped"), ...dropped(families, run));
+    const origins = replicas(data.run);
+    at("origins").hidden = !origins.length;
+    fill(at("replicas"), head("replica", "tokens", "k3", "of all k3", "x others"), ...origins);
     const stale = staleness(families, run);
     at("stale").hidden = !stale.length;
     fill(at("staleness"), head("staleness", "tokens", "k3", "KL, k1"), ...stale);

@@ -571,3 +571,50 @@ def test_steps_that_a_trainer_reports(browser: Browser, server: ServerProcess) -
     words = "return [...document.querySelectorAll('#runs .word')].map(e => e.textContent)"
     assert sorted(browser.run(words)) == ["not corrected", "weights unused"]
     assert browser.run("return document.getElementById('state').textContent").endswith("2 runs")
+
+
+def test_a_replica_that_drifts_is_named(browser: Browser, server: ServerProcess) -> None:
+    random = np.random.default_rng(5)
+    with cw.Client(server.address) as client:
+        for _ in range(16):
+            for replica, spread in (("a", 0.05), ("b", 0.2), ("c", 0.05)):
+                rollout = -4 - random.exponential(size=(8, 50)).astype(np.float32)
+                client.correct(
+                    method="token_tis",
+                    run="origins",
+                    replica=replica,
+                    rollout_log_probs=rollout,
+                    old_log_probs=rollout
+                    + random.normal(0, spread, rollout.shape).astype(np.float32),
+                    response_mask=np.ones(rollout.shape, bool),
+                )
+        client.correct(method="token_tis", run="other", **clean_batch())
+    browser.open(page_of(server))
+    choose(browser, "origins")
+    rows = wait_for(
+        browser,
+        "const rows = [...document.querySelectorAll('#replicas [data-replica]')]"
+        ".map(r => [r.dataset.replica, r.dataset.outlier]);"
+        "return document.getElementById('origins').hidden ? null : rows",
+    )
+    assert rows == [["a", "false"], ["b", "true"], ["c", "false"]]
+    listed = browser.run("return document.querySelector('#runs [data-run=origins]').textContent")
+    assert "a replica drifts" in listed
+    choose(browser, "other")
+    wait_for(browser, "return document.getElementById('origins').hidden")
+
+
+def test_audited_rows_are_a_line(browser: Browser, server: ServerProcess) -> None:
+    batch = clean_batch()
+    batch = {name: batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask")}
+    with cw.Client(server.address) as client:
+        audited = client.diagnose(run="audited", audit=cw.Audit(), **batch).audit
+    assert audited is not None
+    browser.open(page_of(server))
+    choose(browser, "audited")
+    line = wait_for(
+        browser,
+        "const line = document.getElementById('audit');"
+        "return line.hidden ? null : line.textContent",
+    )
+    assert line == f"Engine and trainer by audited rows: {audited.sentence}"

@@ -125,6 +125,9 @@ std::vector<double> RowsOf(int rows, double level) {
 
 TEST_F(DoctorSeriesTest, ShowsAuditedRowsUntilTheDriftChanges) {
   series_.CountAudited(RowsOf(16, 1.0), now_);
+  EXPECT_EQ(series_.LastAudit(),
+            "k3 2 from 16 audited rows; audit more: 16 rows until there is an "
+            "interval");
   const std::string of_run = R"({bound="mean",run="r"} )";
   EXPECT_THAT(Page(), AllOf(HasSubstr("counterweight_doctor_audited_k3_nats" +
                                       of_run + "2\n"),

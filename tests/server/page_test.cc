@@ -73,6 +73,58 @@ TEST_F(PageTest, HasTheLastBatchesOldestFirst) {
   EXPECT_FALSE(run["gauges"].contains("counterweight_loss")) << "no loss";
 }
 
+TEST_F(PageTest, HasTheDriftOfReplicas) {
+  kernels::BatchSums sums = Batch(0.5);
+  Publish("r", sums);
+  EXPECT_EQ(Data("r")["run"]["replicas"], json::array());
+  for (int i = 0; i < 16; ++i) {
+    for (const std::string replica : {"a", "b", "c"}) {
+      sums.drift.k3 = (replica == "b" ? 3.0 : 1.0) * (i % 2 == 0 ? 0.8 : 1.2);
+      const PublishedBatch batch = Published({}, {}, sums);
+      series_.Publish({.client = "a",
+                       .run = "r",
+                       .replica = replica,
+                       .request_id = "",
+                       .batch = &batch});
+    }
+  }
+  const json data = Data("r");
+  const json replicas = data["run"]["replicas"];
+  ASSERT_EQ(replicas.size(), 3U);
+  EXPECT_EQ(replicas[0]["name"], "a");
+  EXPECT_EQ(replicas[0]["tokens"], 32);
+  EXPECT_NEAR(replicas[0]["k3"], 0.5, 1e-12);
+  EXPECT_FALSE(replicas[0]["outlier"]);
+  EXPECT_NEAR(replicas[1]["share"], 0.6, 1e-12);
+  EXPECT_NEAR(replicas[1]["of_others"], 3.0, 1e-12);
+  EXPECT_TRUE(replicas[1]["outlier"]);
+  const std::string sentence = data["runs"][0]["replicas"];
+  EXPECT_EQ(sentence.find("replica b drifts 3 x the others (z "), 0U);
+}
+
+TEST_F(PageTest, HasTheAuditedRows) {
+  constexpr float kLog = 0.1f;
+  const std::vector<float> rollout(40, -1.0f), old(40, -1.0f + kLog);
+  const std::vector<uint8_t> mask(40, 1);
+  std::vector<int64_t> offsets;
+  for (int64_t at = 0; at <= 40; ++at) offsets.push_back(at);
+  kernels::Batch batch;
+  batch.num_sequences = 40;
+  batch.offsets = offsets.data();
+  batch.tensors[static_cast<int>(kernels::InputRole::kRollout)].data =
+      rollout.data();
+  batch.tensors[static_cast<int>(kernels::InputRole::kOld)].data = old.data();
+  batch.response_mask = mask.data();
+  series_.CountAudited(
+      "r", "a", "",
+      kernels::doctor::SumsOfRows(batch, kernels::InputRole::kOld, nullptr));
+  const json data = Data("r");
+  EXPECT_EQ(data["runs"][0]["audit"],
+            "k3 0.00517 (0.00517 to 0.00517) from 40 audited rows; that is "
+            "enough");
+  EXPECT_TRUE(data.contains("run")) << "a run may have audited rows alone";
+}
+
 TEST_F(PageTest, WhatWasNotMeasuredIsNull) {
   kernels::BatchSums sums = Batch(0);
   Publish("r", sums);

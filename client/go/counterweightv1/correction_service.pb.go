@@ -904,7 +904,9 @@ type Labels struct {
 	// Training run, [A-Za-z0-9_.-]{1,64}. Absent: unlabelled. A token that the
 	// server binds to other runs is PERMISSION_DENIED.
 	Run string `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; log only.
+	// Data-parallel replica or worker, or the engine that sampled the batch,
+	// [A-Za-z0-9_.-]{1,64}; for the log, and for the page, which compares the
+	// drift of a run's newest 64 replicas.
 	Replica string `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
 	// Version of the policy being trained, >= 0. Required with versions of
 	// tokens: staleness is counted from it.

@@ -212,7 +212,8 @@ class Client(OneProcess):
                 gradient if it has a loss: a CorrectionConfig or preset with a policy loss; a
                 Dialect if current_log_probs and advantages are given.
             run: Training run, [A-Za-z0-9_.-]{1,64}; a label of the drift metrics in Prometheus.
-            replica: Data-parallel replica or worker, [A-Za-z0-9_.-]{1,64}; for the server's log.
+            replica: Data-parallel replica or worker, or the engine that sampled the batch,
+                [A-Za-z0-9_.-]{1,64}; for the server's log, and its page compares their drift.
             policy_version: Version of the policy being trained, >= 0; a gauge of the run in
                 Prometheus. Required with versions of tokens.
             step: Optimizer step that the batch is a part of, >= 0. Prometheus and the page then
