@@ -240,9 +240,9 @@ function staleness(families, run) {
 }
 
 // [] unless batches of the run have labels of several replicas.
-function replicas(run) {
-  const all = run.replicas.reduce((sum, {tokens}) => sum + tokens, 0);
-  return run.replicas.map(({name, tokens, k3, share, of_others: others, outlier}) => {
+function replicas({replicas: drifts = []}) {
+  const all = drifts.reduce((sum, {tokens}) => sum + tokens, 0);
+  return drifts.map(({name, tokens, k3, share, of_others: others, outlier}) => {
     const line = row(name, show(tokens / all, "share"), show(k3, "number"), show(share, "share"),
       others ? others.toPrecision(2) : "–");
     if (outlier) line.className = "bad";

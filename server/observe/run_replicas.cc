@@ -121,7 +121,7 @@ std::string SentenceOf(const std::vector<ReplicaDrift>& drifts) {
   for (const ReplicaDrift& drift : drifts) {
     if (!drift.is_outlier()) continue;
     sentence += fmt::format(
-        "{}replica {} drifts {:.2g} x the others (z {:.2g}), with {:.2g} % of "
+        "{}replica {} drifts {:.3g} x the others (z {:.1f}), with {:.3g} % of "
         "the k3",
         sentence.empty() ? "" : "; ", drift.name, drift.of_others, drift.z,
         100.0 * drift.share);
