@@ -275,8 +275,8 @@ def nulls(table: Any) -> Any:
 @pytest.mark.parametrize("system", FIELDS)
 def test_the_client_knows_no_field_that_the_server_does_not(client: cw.Client, system: str) -> None:
     block = {**nulls(FIELDS[system]), "no_field": 0}
-    # verl's own tree excludes the fields beside it, and has a policy_loss in another place.
-    for name in ("algorithm", "actor_rollout_ref"):
+    # Trees of verl and AReaL exclude the fields beside them, and verl has a policy_loss in another place.
+    for name in ("algorithm", "actor_rollout_ref", "actor"):
         block.pop(name, None)
     block.get("policy_loss", {}).pop("policy_loss", None)
     with pytest.raises(cw.InvalidRequestError) as caught:
