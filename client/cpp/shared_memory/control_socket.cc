@@ -10,6 +10,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <stop_token>
@@ -88,6 +89,21 @@ struct ControlSocket::Answer {
   Packet packet;
   // The sentence of a refusal.
   std::string message;
+};
+
+// An answer as it arrives.
+struct ControlSocket::Bytes {
+  Packet packet;
+  char message[kMessageBytes] = {};
+  ssize_t count = 0;  // below 0: errno
+
+  bool IsAnswer() const {
+    return count >= static_cast<ssize_t>(sizeof(Packet)) &&
+           std::memcmp(packet.magic, kMagic, sizeof(kMagic)) == 0;
+  }
+  std::string Message() const {
+    return {message, static_cast<size_t>(count) - sizeof(Packet)};
+  }
 };
 
 struct ControlSocket::DevicePacket {
@@ -223,35 +239,45 @@ Status ControlSocket::Send(const void* packet, size_t size, int descriptor,
     const int error = errno;
     // A server that reads nothing has packets to answer.
     late_ = late_ || error == EAGAIN;
-    return Unavailable("cannot send", error);
+    if (error != EPIPE && error != ECONNRESET) {
+      return Unavailable("cannot send", error);
+    }
+    // A server that refuses a peer says why before it closes.
+    const Bytes last = due_.empty() ? Receive() : Bytes{};
+    if (!last.IsAnswer() || last.packet.kind == 0) {
+      return Unavailable("cannot send", error);
+    }
+    return {.code = static_cast<StatusCode>(last.packet.kind),
+            .message = last.Message()};
   }
   due_.push_back(due);
   return {};
 }
 
+ControlSocket::Bytes ControlSocket::Receive() {
+  Bytes bytes;
+  const auto receive = [&] {
+    do {
+      bytes.count = recv(socket_, &bytes, offsetof(Bytes, count), 0);
+    } while (bytes.count < 0 && errno == EINTR);
+  };
+  receive();
+  // It comes before what the server sent last, if that left a packet unread.
+  if (bytes.count < 0 && errno == ECONNRESET) receive();
+  return bytes;
+}
+
 Status ControlSocket::Read(std::optional<Answer>* awaited) {
   while (!due_.empty() && !*awaited) {
-    struct {
-      Packet packet;
-      char message[kMessageBytes];
-    } bytes{};
-    ssize_t count = 0;
-    do {
-      count = recv(socket_, &bytes, sizeof(bytes), 0);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0 && errno == EAGAIN) return {};
-    if (count < 0) return Unavailable("no answer", errno);
-    if (count < static_cast<ssize_t>(sizeof(Packet)) ||
-        std::memcmp(bytes.packet.magic, kMagic, sizeof(kMagic)) != 0) {
-      return Unavailable("no answer", ECONNRESET);
-    }
+    const Bytes bytes = Receive();
+    if (bytes.count < 0 && errno == EAGAIN) return {};
+    if (bytes.count < 0) return Unavailable("no answer", errno);
+    if (!bytes.IsAnswer()) return Unavailable("no answer", ECONNRESET);
     const Due due = due_.front();
     due_.pop_front();
     late_ = late_ && !due_.empty();
     if (due.awaited) {
-      *awaited = {bytes.packet,
-                  std::string(bytes.message,
-                              static_cast<size_t>(count) - sizeof(Packet))};
+      *awaited = {bytes.packet, bytes.Message()};
     } else if (due.registers && bytes.packet.kind == 0 &&
                !SendRelease(bytes.packet.handle)) {
       return Unavailable("cannot send", EAGAIN);

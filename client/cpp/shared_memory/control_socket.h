@@ -49,6 +49,7 @@ class ControlSocket {
 
  private:
   struct Packet;
+  struct Bytes;
   struct DevicePacket;
   struct Answer;
   // A packet that is not answered yet.
@@ -66,6 +67,7 @@ class ControlSocket {
   // The functions below do not wait. REQUIRES: mutex_ is held.
   Status Send(const void* packet, size_t size, int descriptor, Due due);
   bool SendRelease(const char* handle);
+  Bytes Receive();
   // Reads the answers that have arrived, up to the awaited one.
   Status Read(std::optional<Answer>* awaited);
 

@@ -1,6 +1,7 @@
 package sharedmemory
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -68,6 +69,9 @@ type control struct {
 	late bool
 	// ended is the reason why there is no connection any more.
 	ended error
+
+	// over is closed when nothing is read any more.
+	over chan struct{}
 }
 
 // connect does not wait: a socket takes a connection at once or has no room.
@@ -81,7 +85,7 @@ func connect(path string) (*control, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	control := &control{conn: conn, raw: raw}
+	control := &control{conn: conn, raw: raw, over: make(chan struct{})}
 	go control.read()
 	return control, nil
 }
@@ -119,7 +123,7 @@ func (c *control) register(ctx context.Context, region *Region) (Handle, error) 
 	binary.LittleEndian.PutUint64(bytes[16:], uint64(len(region.memory)))
 	sent := &packet{answered: make(chan answer, 1)}
 	if err := c.send(bytes, unix.UnixRights(int(region.file.Fd())), sent); err != nil {
-		return Handle{}, err
+		return Handle{}, c.reason(ctx, err)
 	}
 	timer := time.NewTimer(answerTime)
 	defer timer.Stop()
@@ -138,6 +142,21 @@ func (c *control) register(ctx context.Context, region *Region) (Handle, error) 
 	case <-timer.C:
 		c.abandon(sent, true)
 		return Handle{}, errLate
+	}
+}
+
+// reason returns why nothing can be sent: a server that refuses a peer says why before it closes.
+func (c *control) reason(ctx context.Context, err error) error {
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return err
+	}
+	select {
+	case <-c.over:
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		return cmp.Or(c.ended, err)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -188,9 +207,14 @@ func (c *control) sendLocked(bytes, rights []byte, sent *packet) error {
 
 // read takes the answers until the connection ends.
 func (c *control) read() {
+	defer close(c.over)
 	var bytes [mostAnswerBytes]byte
 	for {
 		n, err := c.conn.Read(bytes[:])
+		if errors.Is(err, unix.ECONNRESET) {
+			// It comes before what the server sent last, if that left a packet unread.
+			n, err = c.conn.Read(bytes[:])
+		}
 		var came answer
 		if err == nil {
 			came, err = parse(bytes[:n])

@@ -180,6 +180,10 @@ class Control:
                     socket.send_fds(self._socket, [packet], fds)
                 except BlockingIOError:
                     self._is_broken = False
+                except (BrokenPipeError, ConnectionResetError):
+                    # A server that refuses a peer says why before it closes.
+                    self._read()
+                    raise
                 else:
                     self._awaited.append(take)
                     self._is_broken = False
@@ -203,7 +207,7 @@ class Control:
         while True:
             self._is_broken = True
             try:
-                data = self._socket.recv(_MOST_ANSWER_BYTES)
+                data = self._receive()
             except BlockingIOError:
                 self._is_broken = False
                 return
@@ -217,3 +221,10 @@ class Control:
                 raise ConnectionRefusedError(message or "the server ends the connection")
             self._awaited.popleft()(Answer(code, number, handle, message))
             self._is_broken = False
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(_MOST_ANSWER_BYTES)
+        except ConnectionResetError:
+            # It comes before what the server sent last, if that left a packet unread.
+            return self._socket.recv(_MOST_ANSWER_BYTES)
