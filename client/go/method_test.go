@@ -24,7 +24,7 @@ func wireOf(t *testing.T, method Method) *pb.Method {
 func everything() []ConfigPart {
 	return []ConfigPart{
 		ImportanceWeight(RatioOldRollout, LevelToken, BoundTruncate).
-			Lower(0.5).Upper(2).TokenClamp(20).AggregateClamp(10).Normalize().AfterRule(1),
+			Lower(0.5).Upper(2).CalmUpper(0.999).TokenClamp(20).AggregateClamp(10).Normalize().AfterRule(1),
 		RejectionRule(RatioCurrentRollout, EstimatorRatio, AggregationMean).Lower(0.9).Upper(1.1).
 			TokenClamp(20).AggregateClamp(10).Name("mine").OnlyNegativeAdvantages().Where(RuleConditionPositiveAdvantage).ZeroWeight(),
 		Sequential(),
@@ -61,7 +61,7 @@ func TestEveryFieldOfAConfigurationCanBeSpelledOut(t *testing.T) {
 	}
 	want := `{"importanceWeight": {"ratioSource": "RATIO_SOURCE_OLD_ROLLOUT", "level": "LEVEL_TOKEN",
 		"tokenClamp": 20, "aggregateClamp": 10, "bound": "BOUND_TRUNCATE", "lower": 0.5, "upper": 2,
-		"normalize": true, "afterRule": 1}}`
+		"normalize": true, "afterRule": 1, "upperCalmQuantile": 0.999}}`
 	expected := &pb.CorrectionConfig{}
 	if err := protojson.Unmarshal([]byte(want), expected); err != nil {
 		t.Fatal(err)
