@@ -70,7 +70,12 @@ def linked(program: pathlib.Path) -> list[Package]:
     """Returns the packages that deploy/release/make_server has linked into ``program``; none in those of other builds."""
     listed = program.with_name(f"{program.name}.linked")
     names = listed.read_text().split() if listed.exists() else []
-    return [package(name, SERVER_ROOT) for name in names]
+    return [
+        package(name.removesuffix(":arm64"), SERVER_ROOT / "arm64")
+        if name.endswith(":arm64")
+        else package(name, SERVER_ROOT)
+        for name in names
+    ]
 
 
 def owners(files: Sequence[pathlib.Path]) -> list[Package]:

@@ -131,6 +131,30 @@ def test_the_servers_bill_has_what_is_linked_into_it(
     }
 
 
+def test_a_server_for_arm64_has_packages_of_two_folders(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, name, architecture in (
+        ("root", "libcli11-dev", "all"),
+        ("root", "libgrpc-dev", "amd64"),
+        ("root/arm64", "libgrpc-dev", "arm64"),
+    ):
+        database = tmp_path / folder / "var/lib/dpkg"
+        database.mkdir(parents=True, exist_ok=True)
+        with (database / "status").open("a") as status:
+            status.write(
+                f"Package: {name}\nStatus: install ok installed\nArchitecture: {architecture}\n"
+                "Maintainer: a <a@b.invalid>\nVersion: 1.83.0-2+b1\nDescription: a\n\n"
+            )
+    monkeypatch.setattr(debian, "SERVER_ROOT", tmp_path / "root")
+    (tmp_path / "counterweight-server.linked").write_text("libgrpc-dev:arm64\nlibcli11-dev\n")
+    found = debian.linked(tmp_path / "counterweight-server")
+    assert [(one.name, one.architecture) for one in found] == [
+        ("libgrpc-dev", "arm64"),
+        ("libcli11-dev", "all"),
+    ]
+
+
 def test_the_charts_bill_has_the_image() -> None:
     content = archive.chart(ROOT)
     found = purls(bills.write("a.tgz", content, bills.of_chart(content), RELEASE))
