@@ -94,11 +94,13 @@ proto: ## Regenerate the Python and Go clients' protobuf code
 	@.ci/setup gen
 	@.ci/generate
 
-wheel: ## dist/*.whl with the client, the library and the server, the source distribution, and the wheel's tests; CUDA=1 adds the wheel with CUDA, SDIST=1 builds from source too
-	@.ci/setup wheel
+wheel: ## dist/*.whl with the client, the library and the server, the source distribution, and the wheel's tests; CUDA=1 adds the wheel with CUDA, ARM64=1 the one for aarch64, SDIST=1 builds from source too
+	@.ci/setup wheel $(if $(filter 1,$(ARM64)),arm64)
 	@deploy/wheel/make_wheel
 	@.ci/build release counterweight-server counterweight_embedded
-	@WHEEL=$$(ls $(CURDIR)/dist/counterweight_rl-*.whl) CUDA_WHEEL=$(if $(filter 1,$(CUDA)),$$(ls $(CURDIR)/dist/counterweight_rl_cu13-*.whl)) \
+	@WHEEL=$$(ls $(CURDIR)/dist/counterweight_rl-*_x86_64.whl) \
+	  ARM64_WHEEL=$(if $(filter 1,$(ARM64)),$$(ls $(CURDIR)/dist/counterweight_rl-*_aarch64.whl)) \
+	  CUDA_WHEEL=$(if $(filter 1,$(CUDA)),$$(ls $(CURDIR)/dist/counterweight_rl_cu13-*.whl)) \
 	  SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
 

@@ -59,17 +59,20 @@ def check_image(bill: bytes, release: tag.Release) -> None:
 def collect(root: pathlib.Path, release: tag.Release, architecture: str) -> dict[str, bytes]:
     """Returns the files of the release by name."""
     version = release.version
-    wheel = one(root / "dist", f"counterweight_rl-{version}-*.whl")
+    wheels = [
+        one(root / "dist", f"counterweight_rl-{version}-*_{processor}.whl")
+        for processor in ("x86_64", "aarch64")
+    ]
     source = one(root / "dist", f"counterweight_rl-{version}.tar.gz")
     image = one(root / "build/image", f"counterweight-server-{version}.tar")
     files = {
-        wheel.name: wheel.read_bytes(),
         source.name: archive.again(source.read_bytes(), release.epoch),
         f"counterweight-server-{version}-{architecture}.oci.tar": image.read_bytes(),
         f"counterweight-{version}.tgz": archive.chart(root),
     }
+    files |= {wheel.name: wheel.read_bytes() for wheel in wheels}
     parts = {
-        wheel.name: bills.of_wheel(files[wheel.name]),
+        **{wheel.name: bills.of_wheel(files[wheel.name]) for wheel in wheels},
         source.name: bills.of_source(files[source.name]),
         f"counterweight-{version}.tgz": bills.of_chart(files[f"counterweight-{version}.tgz"]),
     }

@@ -8,7 +8,7 @@ from tag import Refusal, Release
 
 # Printed by `make release` and written into the notes, so that a release promises nothing that it lacks.
 MISSING = (
-    "wheel, image and Debian packages for aarch64: no",
+    "image and Debian packages for aarch64: no",
     "the wheel with CUDA, counterweight-rl-cu13, and the image with CUDA: no; `CUDA=1 make wheel` and `CUDA=1 make image "
     "ARGS=--variant=cuda` make them",
     "signatures and provenance: no, until the steps that deploy/release/publish prints have run",

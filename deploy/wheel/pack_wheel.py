@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Packs what make_wheel has linked. Usage: pack_wheel.py FOLDER SERVER, or pack_wheel.py --cuda FOLDER TOOLKIT
+"""Packs what make_wheel has linked.
+
+Usage: pack_wheel.py [--arm64] FOLDER SERVER, or pack_wheel.py --cuda FOLDER TOOLKIT
 
 FOLDER has libcounterweight.so; SERVER is the program of deploy/release/make_server. Licences and versions of Debian's
 packages in them go into the wheel. With --cuda it has the library alone, for the wheel counterweight-rl-cu13; TOOLKIT is
@@ -24,9 +26,11 @@ sys.path.append(str(ROOT / "deploy/image"))
 import debian  # noqa: E402
 
 GLIBC = (2, 28)
-TAG = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
-# Packages behind the library's code: sources that .ci compiles, and g++'s runtime.
-OF_THE_LIBRARY = ("libprotobuf-dev", "libstdc++-12-dev")
+# Packages behind the library's code, by processor: sources that .ci compiles, and g++'s runtime.
+OF_THE_LIBRARY = {
+    "x86_64": ("libprotobuf-dev", "libstdc++-12-dev"),
+    "aarch64": ("libprotobuf-dev", "libstdc++-12-dev-arm64-cross"),
+}
 
 
 def run(*command: object, cwd: pathlib.Path | None = None) -> str:
@@ -48,8 +52,8 @@ def parts_of(packages: Iterable[debian.Package]) -> list[Part]:
     return [Part(one.name, one.version, one.url, one.copyright()) for one in sorted(packages)]
 
 
-def of_the_library() -> list[Part]:
-    return parts_of(debian.package(name) for name in OF_THE_LIBRARY)
+def of_the_library(processor: str) -> list[Part]:
+    return parts_of(debian.package(name) for name in OF_THE_LIBRARY[processor])
 
 
 def unwind() -> Part:
@@ -87,8 +91,14 @@ def bill_of_materials(name: str, version: str, parts: Iterable[Part]) -> str:
     return json.dumps({**bill, "components": components}, indent=1) + "\n"
 
 
-def pack(source: pathlib.Path, parts: list[Part], programs: Iterable[pathlib.Path] = ()) -> None:
+def pack(
+    source: pathlib.Path,
+    processor: str,
+    parts: list[Part],
+    programs: Iterable[pathlib.Path] = (),
+) -> None:
     """Makes dist's wheel of a Python project that has the library in its package."""
+    tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
     dist = ROOT / "dist"
     dist.mkdir(exist_ok=True)
     work = source.parent
@@ -99,7 +109,7 @@ def pack(source: pathlib.Path, parts: list[Part], programs: Iterable[pathlib.Pat
     (tree,) = (work / "wheel").iterdir()
     (info,) = tree.glob("*.dist-info")
     name, _, version = tree.name.partition("-")
-    for old in dist.glob(f"{name}-*.whl"):
+    for old in dist.glob(f"{name}-*_{processor}.whl"):
         old.unlink()
     for program in programs:
         scripts = tree / f"{tree.name}.data/scripts"
@@ -114,28 +124,29 @@ def pack(source: pathlib.Path, parts: list[Part], programs: Iterable[pathlib.Pat
     bill = bill_of_materials(name.replace("_", "-"), version, parts)
     (info / "sboms/counterweight.cdx.json").write_text(bill)
     about = info / "WHEEL"
-    tags = {"Tag": f"Tag: py3-none-{TAG}", "Root-Is-Purelib": "Root-Is-Purelib: false"}
+    tags = {"Tag": f"Tag: py3-none-{tag}", "Root-Is-Purelib": "Root-Is-Purelib: false"}
     lines = re.sub(r"(?m)^(Root-Is-Purelib|Tag): .*$", lambda m: tags[m[1]], about.read_text())
     about.write_text(lines)
     run(sys.executable, "-m", "wheel", "pack", "-d", dist, tree)
-    (wheel,) = dist.glob(f"{name}-*.whl")
+    (wheel,) = dist.glob(f"{name}-*_{processor}.whl")
     bin_folder = pathlib.Path(sys.executable).parent
     shown = run(bin_folder / "auditwheel", "show", wheel)
-    found = re.search(r'"manylinux_(\d+)_(\d+)_x86_64"', shown)
+    found = re.search(rf'"manylinux_(\d+)_(\d+)_{processor}"', shown)
     # A wheel that an older glibc can load is loaded by this one too.
     if found is None or (int(found[1]), int(found[2])) > GLIBC:
-        sys.exit(f"pack_wheel: auditwheel does not call it {TAG} or older:\n{shown}")
+        sys.exit(f"pack_wheel: auditwheel does not call it {tag} or older:\n{shown}")
     run(bin_folder / "twine", "check", "--strict", wheel)
     print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def client(folder: pathlib.Path, server: pathlib.Path, work: pathlib.Path) -> None:
+def client(folder: pathlib.Path, server: pathlib.Path, work: pathlib.Path, processor: str) -> None:
     source = work / "client"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "tests", "cu13")
     shutil.copytree(ROOT / "client/python", source, ignore=ignored)
     shutil.copy(ROOT / "LICENSE", source)
     shutil.copy(folder / "libcounterweight.so", source / "counterweight_rl")
-    pack(source, [*of_the_library(), *parts_of(debian.linked(server)), unwind()], [server])
+    parts = [*of_the_library(processor), *parts_of(debian.linked(server)), unwind()]
+    pack(source, processor, parts, [server])
 
 
 def cuda(folder: pathlib.Path, toolkit: pathlib.Path, work: pathlib.Path) -> None:
@@ -148,16 +159,18 @@ def cuda(folder: pathlib.Path, toolkit: pathlib.Path, work: pathlib.Path) -> Non
     (source / "version.txt").write_text(version)
     # Both have one contract, so they are updated together.
     (source / "requirements.txt").write_text(f"counterweight-rl=={version}\n")
-    pack(source, [*of_the_library(), unwind(), cuda_runtime(toolkit)])
+    parts = [*of_the_library("x86_64"), unwind(), cuda_runtime(toolkit)]
+    pack(source, "x86_64", parts)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
+        first, second = map(pathlib.Path, sys.argv[-2:])
         if sys.argv[1] == "--cuda":
-            cuda(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), work)
+            cuda(first, second, work)
         else:
-            client(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), work)
+            client(first, second, work, "aarch64" if sys.argv[1] == "--arm64" else "x86_64")
 
 
 main()

@@ -7,18 +7,29 @@
 #include "kernels/devices.h"
 
 namespace counterweight::kernels {
+namespace {
+
+#ifdef __aarch64__
+constexpr char kNone[] =
+    "this build has no CUDA backend, which exists for x86-64 only: compute on "
+    "CPUs here, or call a server on x86-64";
+#else
+constexpr char kNone[] = "this build has no CUDA backend";
+#endif
+
+}  // namespace
 
 bool IsBuiltWithCuda() { return false; }
 
 int NumCudaDevices(std::string* error) {
-  *error = "this build has no CUDA backend";
+  *error = kNone;
   return 0;
 }
 
 std::unique_ptr<Corrector> MakeCudaCorrector(int /*device*/,
                                              int64_t /*memory_bytes*/,
                                              std::string* error) {
-  *error = "this build has no CUDA backend";
+  *error = kNone;
   return nullptr;
 }
 

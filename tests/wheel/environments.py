@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
+import zipfile
 from typing import Any
 
 import counterweight_rl as cw
@@ -25,13 +28,13 @@ def install(folder: pathlib.Path, *wheels: pathlib.Path) -> pathlib.Path:
 
 def run(*words: object, **settings: Any) -> str:
     # Another folder than the checkout, where the library would be found too.
-    apart = ("PYTHONPATH", "WHEEL", "CUDA_WHEEL", "COUNTERWEIGHT_LIBRARY")
+    apart = ("PYTHONPATH", "WHEEL", "ARM64_WHEEL", "CUDA_WHEEL", "COUNTERWEIGHT_LIBRARY")
     environment = {n: v for n, v in os.environ.items() if n not in apart}
     command = [str(word) for word in words]
+    settings = {"timeout": 300, **settings}
     done = subprocess.run(
         command,
         check=True,
-        timeout=300,
         stdout=subprocess.PIPE,
         text=True,
         cwd="/",
@@ -54,3 +57,27 @@ def assert_answers(answers: dict[str, Any], tree: cw.Client) -> None:
     assert_goldens(answers, tree)
     for name, batch in BATCHES.items():
         assert_same(answers[name], tree.correct(**batch))
+
+
+def assert_licences(wheel: pathlib.Path) -> None:
+    """The licence of each part of library and server is in the wheel, and gRPC is new."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
+        bill = json.loads(archive.read(names["sboms/counterweight.cdx.json"]))
+        parts = [(part["name"], part["version"]) for part in bill["components"]]
+        assert {
+            "libgrpc-dev",
+            "libgrpc++-dev",
+            "libssl-dev",
+            "libprotobuf-dev",
+            "libabsl-dev",
+            "libc-ares-dev",
+            "libre2-dev",
+            "libunwind",
+        } <= {name for name, _ in parts}
+        for name, version in parts:
+            assert len(archive.read(names[f"licenses/third_party/{name}-{version}"])) > 200
+            if name.startswith("libgrpc"):
+                assert tuple(map(int, re.findall(r"\d+", version)[:2])) >= (1, 83)
+        assert b"Apache License" in archive.read(names["licenses/LICENSE"])
+        assert not [name for name in archive.namelist() if "test" in name]

@@ -160,7 +160,7 @@ def _cuda() -> Finding:
             devices = ", ".join(device.name for device in client.server_info().devices)
     except CounterweightError as error:
         why = str(error)
-        if "no CUDA backend" in why:
+        if "no CUDA backend" in why and "x86-64 only" not in why:
             why += "; the wheel counterweight-rl-cu13 brings a library that has it"
         return Finding("CUDA (local:cuda)", "missing", why)
     return Finding("CUDA (local:cuda)", "ok", devices)
