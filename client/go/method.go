@@ -34,7 +34,7 @@ func (p Parameters) addToPreset(preset *pb.Preset) {
 
 // CalmUpper is the parameter "upper" of a preset from the run's own calm steps: this
 // quantile, in (0.5, 1), of the unbounded weights, within a quarter octave of their
-// logarithm above it. For a batch with Run and Step. The first steps that ask for it make
+// logarithm above it. For a batch with Run and Step. The first steps with it make
 // the run's calm level, eight or more, and are bounded by the parameter "upper"; without it
 // they are an InvalidRequestError. All later steps have the same bound, which
 // Result.ResolvedBounds has. A server keeps it in memory, and each has its own.

@@ -35,14 +35,14 @@ def git(*words: str) -> str:
 
 
 def newest_first(tags: list[str]) -> list[str]:
-    """Returns the releases among the tags; v0.10.0 comes before v0.9.0."""
+    """Returns the releases among the tags; v0.10.0 before v0.9.0."""
     found = (re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)", tag) for tag in tags)
     numbers = sorted((tuple(map(int, one.groups())) for one in found if one), reverse=True)
     return [".".join(map(str, one)) for one in numbers]
 
 
 def build(tree: pathlib.Path, out: pathlib.Path) -> None:
-    """Builds the site of a tree into ``out``, whose name is the version."""
+    """Builds the site of a tree into ``out``, named by the version."""
     pages = tree / "build/site-pages"
     subprocess.run([sys.executable, str(tree / "deploy/site/collect.py"), str(pages)], check=True)
     subprocess.run(

@@ -1,4 +1,4 @@
-// The calm levels of one run's weights, from the first steps that ask for one.
+// The calm levels of one run's weights, from its first steps with such a bound.
 #ifndef COUNTERWEIGHT_SERVER_OBSERVE_CALM_HISTORY_H_
 #define COUNTERWEIGHT_SERVER_OBSERVE_CALM_HISTORY_H_
 
@@ -14,9 +14,9 @@ namespace counterweight::server {
 
 // The level of one kind of weights. Not thread-safe.
 //
-// A step that asks before the level is known is one of those that make it, and
-// never gets it; every other step gets it, always the same. So all batches of a
-// step have one bound, in whichever order steps overlap or are run again.
+// A step that reads it before the level is known is one of those that make it,
+// and never gets it; every other step gets it, always the same. So all batches
+// of a step have one bound, in whichever order steps overlap or are run again.
 class CalmHistory {
  public:
   // A step is calm up to so many times the median of the mean square log

@@ -65,7 +65,7 @@ class RunReplicas {
     std::deque<Batch> batches;  // oldest first
   };
 
-  std::deque<Replica> replicas_;  // those heard last come last
+  std::deque<Replica> replicas_;  // the newest last
 };
 
 // The outliers for a person, empty without any: "replica b drifts 4.1 x the

@@ -35,7 +35,7 @@ class Refusals : public testing::Test {
   }
   ~Refusals() override { close(listening_); }
 
-  // Says why, and closes without reading.
+  // Sends the reason, and closes without reading.
   void Refuse() const {
     const int peer = accept(listening_, nullptr, nullptr);
     struct {

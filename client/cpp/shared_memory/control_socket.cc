@@ -242,7 +242,7 @@ Status ControlSocket::Send(const void* packet, size_t size, int descriptor,
     if (error != EPIPE && error != ECONNRESET) {
       return Unavailable("cannot send", error);
     }
-    // A server that refuses a peer says why before it closes.
+    // A server that refuses a peer sends the reason before it closes.
     const Bytes last = due_.empty() ? Receive() : Bytes{};
     if (!last.IsAnswer() || last.packet.kind == 0) {
       return Unavailable("cannot send", error);
@@ -262,7 +262,7 @@ ControlSocket::Bytes ControlSocket::Receive() {
     } while (bytes.count < 0 && errno == EINTR);
   };
   receive();
-  // It comes before what the server sent last, if that left a packet unread.
+  // It precedes what the server sent last, if that left a packet unread.
   if (bytes.count < 0 && errno == ECONNRESET) receive();
   return bytes;
 }

@@ -1209,7 +1209,7 @@ type ImportanceWeight struct {
 	// the unbounded weights, within a quarter octave of their logarithm above it.
 	// Resolved by Correct and CorrectStream of a server, for a batch with
 	// labels.run and labels.step and log-probs in host memory; refused by name
-	// elsewhere. The first steps that ask for it make the run's calm level: eight
+	// elsewhere. The first steps with such a bound make the run's calm level: eight
 	// or more, with 10 / (1 - quantile) weights; those with thrice their usual
 	// drift do not count. `upper` bounds the weights of these steps; without
 	// `upper` they are INVALID_ARGUMENT. All later steps have the same bound, so

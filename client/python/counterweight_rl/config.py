@@ -225,7 +225,7 @@ class Preset:
     ``Preset("token_tis", upper=3.0)``; names, units, ranges and defaults: ``Client.list_methods``.
     ``upper="calm:0.999:2"``, for a batch with ``run`` and ``step`` and a server: the quantile 0.999
     of the run's own unbounded weights, rounded up by a quarter octave of their logarithm at most.
-    The first steps that ask for it make the run's calm level, eight or more, and are bounded by 2;
+    The first steps with it make the run's calm level, eight or more, and are bounded by 2;
     without ``:2`` they are an InvalidRequestError. All later ones have the same bound, which
     ``Result.resolved_bounds`` has. A server keeps it in memory, and each has its own.
     An unknown name, of the method or of a parameter, is an InvalidRequestError here already.

@@ -145,7 +145,7 @@ func (c *control) register(ctx context.Context, region *Region) (Handle, error) 
 	}
 }
 
-// reason returns why nothing can be sent: a server that refuses a peer says why before it closes.
+// reason returns why nothing can be sent: a server that refuses a peer sends the reason before it closes.
 func (c *control) reason(ctx context.Context, err error) error {
 	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return err
@@ -212,7 +212,7 @@ func (c *control) read() {
 	for {
 		n, err := c.conn.Read(bytes[:])
 		if errors.Is(err, unix.ECONNRESET) {
-			// It comes before what the server sent last, if that left a packet unread.
+			// It precedes what the server sent last, if that left a packet unread.
 			n, err = c.conn.Read(bytes[:])
 		}
 		var came answer

@@ -181,7 +181,7 @@ class Control:
                 except BlockingIOError:
                     self._is_broken = False
                 except (BrokenPipeError, ConnectionResetError):
-                    # A server that refuses a peer says why before it closes.
+                    # A server that refuses a peer sends the reason before it closes.
                     self._read()
                     raise
                 else:
@@ -226,5 +226,5 @@ class Control:
         try:
             return self._socket.recv(_MOST_ANSWER_BYTES)
         except ConnectionResetError:
-            # It comes before what the server sent last, if that left a packet unread.
+            # It precedes what the server sent last, if that left a packet unread.
             return self._socket.recv(_MOST_ANSWER_BYTES)
