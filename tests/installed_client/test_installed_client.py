@@ -14,7 +14,7 @@ from server_process import ServerProcess
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-pytestmark = [pytest.mark.server_only, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server_only, pytest.mark.timeout(1500)]
 
 # The weights are those of proto/README.md: the first ratio is 1.105.
 ANSWER = (HERE / "answer.txt").read_text().split()
