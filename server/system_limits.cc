@@ -95,8 +95,9 @@ std::string CheckSystemLimits(const Config& config) {
   if (limit != RLIM_INFINITY && limit < static_cast<rlim_t>(need)) {
     return fmt::format(
         "{} bytes of address space are allowed (ulimit -v), and "
-        "--max_bytes_in_flight={} with --threads={} needs {}, most of which is "
-        "never used: limit memory by a cgroup instead, or lower these flags",
+        "--max_bytes_in_flight={} with --threads={} reserves {} under load: "
+        "limit "
+        "memory by a cgroup instead, or lower these flags",
         limit, config.max_bytes_in_flight, NumThreads(config), need);
   }
   const int threads = NumThreadsAtStart(config);

@@ -17,8 +17,9 @@ int NumThreadsAtStart(const Config& config);
 // starts, which aborts the process when it gets no thread.
 bool HasSpareThreads(int count);
 
-// Bytes of address space of a server on the CPU under full load: its budgets,
-// and what threads reserve for stacks and heaps, most of which they never use.
+// Bytes of address space that a server on the CPU reserves under full load: its
+// budgets, and a stack and a heap for each thread. Most pages of these stacks
+// and heaps stay unused.
 int64_t AddressSpaceNeed(const Config& config);
 
 // Empty, or a sentence that names the limit of threads or of address space that

@@ -143,7 +143,8 @@ void settle_row(const Job& job, int64_t index, const SegmentRecord* records,
 }
 
 // Adds up the loss of a row of several segments. at(i): the record of segment
-// i. Not inline: most rows have one, and need no instructions of it nearby.
+// i. Not inline: most rows have one segment, and its instructions would only
+// fill their cache.
 template <class At>
 [[gnu::noinline]] void take_loss_of(int64_t segments, At at, LossRecord& out) {
   LossRecord all;

@@ -75,11 +75,7 @@ int64_t CorrectStream::NeededBytes() const {
   return correction_.ObjectBytes() + InputBytes(decoded.tensors) +
          OutputBytes(decoded.outputs, decoded.layout) +
          compute_.corrector->ScratchBytes(decoded.method.spec,
-                                          BatchOf(decoded)) +
-         (correction_.WantsCalmWeights()
-              ? ExaminationBytes(decoded.layout.num_sequences,
-                                 decoded.layout.num_positions)
-              : 0);
+                                          BatchOf(decoded));
 }
 
 void CorrectStream::Decided(Admission::Verdict verdict,
@@ -181,7 +177,14 @@ grpc::Status CorrectStream::FinishComputing(bool* waits) {
   }
   grpc::Status status = correction_.Judge(result_);
   if (!status.ok()) return status;
-  if (correction_.WantsCalmWeights()) correction_.CountCalmWeights(inputs_);
+  // Where there is no room for it, the batch is answered all the same.
+  const Layout& layout = correction_.decoded().layout;
+  if (correction_.WantsCalmWeights() &&
+      reservation_->Grow(
+          ExaminationBytes(layout.num_sequences, layout.num_positions)) ==
+          Admission::Verdict::kAdmitted) {
+    correction_.CountCalmWeights(inputs_);
+  }
   status = correction_.Encode(result_);
   call_.EndStage("encode", &RequestRecord::encode_seconds);
   if (!status.ok()) return status;

@@ -1,6 +1,7 @@
 #include "server/call/correction.h"
 
 #include <chrono>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -155,7 +156,13 @@ grpc::Status Correction::Encode(const kernels::CorrectResult& result) {
   const auto start = std::chrono::steady_clock::now();
   const Violations violations = server::Encode(*decoded_, result, &response_);
   if (!violations.empty()) return call_.InvalidArgument(violations);
-  if (calm_bound_) EncodeBound(*calm_bound_, calm_level_, &response_);
+  if (calm_bound_) {
+    EncodeBound(*calm_bound_, calm_level_, &response_);
+    if (!calm_level_.is_calm && !calm_batch_) {
+      response_.add_warnings(
+          WarnOfUncountedBatch(*calm_bound_, decoded_->omits_metrics));
+    }
+  }
   response_.set_request_id(call_.record().request_id);
   response_.set_numerics_version(kernels::kNumericsVersion);
   response_.set_backend(compute_.backend.name);

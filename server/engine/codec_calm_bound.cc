@@ -158,6 +158,13 @@ std::string WarnOfFewWeights(const CalmBound& bound, const CalmLevel& level) {
                 Number(bound.until.value_or(kSomeUpper)));
 }
 
+std::string WarnOfUncountedBatch(const CalmBound& bound, bool omits_metrics) {
+  return Concat(bound.field, ": ",
+                omits_metrics ? "the batch has no metrics"
+                              : "the server has no memory to examine the batch",
+                ", so its weights do not count for the run's calm level");
+}
+
 double BoundOf(const CalmBound& bound, const CalmLevel& level) {
   return level.is_calm ? level.bound : *bound.until;
 }

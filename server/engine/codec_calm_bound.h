@@ -43,11 +43,13 @@ void SetBound(double upper, v1::Method* method);
 // The method as the steps before have it: with CalmBound::until, or 2.
 v1::Method WithoutCalmBound(const v1::Method& method);
 
-// Violation and warning of a level that is not known yet: the first without
-// `until`, the second where the run's steps are too small to make one.
+// Violation and warnings of a level that is not known yet: the first without
+// `until`, the second where the run's steps are too small to make one, the
+// third for a batch without metrics, or without memory to count its weights.
 Violation NoCalmLevel(const std::string& run, const CalmBound& bound,
                       const CalmLevel& level);
 std::string WarnOfFewWeights(const CalmBound& bound, const CalmLevel& level);
+std::string WarnOfUncountedBatch(const CalmBound& bound, bool omits_metrics);
 
 // The bound of a step with this level. REQUIRES: is_calm or `until`.
 double BoundOf(const CalmBound& bound, const CalmLevel& level);

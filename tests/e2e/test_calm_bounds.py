@@ -121,3 +121,21 @@ def test_local_refuses_it_by_name() -> None:
             with pytest.raises(cw.InvalidRequestError, match="by a server alone") as raised:
                 client.correct(method=method, run="named", step=0, **batch(0))
             assert fields_of(raised)[0].startswith(field.removesuffix("[upper]"))
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_a_batch_that_is_not_counted_says_so(
+    start_server: Callable[..., ServerProcess], transport: Any
+) -> None:
+    # Room for the batch and its answer, and not for the 16 MiB of an examination.
+    server = start_server("--max_message_bytes=1000000", "--max_bytes_in_flight=12000000")
+    method = METHODS[0][0]
+    with cw.Client(server.address, transport=transport) as client:
+        for step in range(10):
+            result = client.correct(method=method, run="tight", step=step, **batch(step, 64, 1024))
+            (warning,) = [w for w in result.warnings if "calm level" in w]
+            assert ": the server has no memory to examine the batch, so its weights" in warning
+            assert result.resolved_bounds[0].calm_weights == 0
+        result = client.correct(method=method, run="tight", step=10, metrics=False, **batch(10))
+        (warning,) = [w for w in result.warnings if "calm level" in w]
+        assert ": the batch has no metrics, so its weights" in warning

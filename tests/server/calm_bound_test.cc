@@ -264,7 +264,10 @@ TEST_F(CalmBoundTest, RetriesAndBatchesWithoutMetricsDoNotCount) {
   EXPECT_EQ(BoundOf(request).calm_weights(), kStepRows * kStepLength);
   request = StepRequest(0, method);
   request.set_omit_metrics(true);
-  BoundOf(request);
+  const v1::CorrectResponse unmeasured = Correct(request);
+  ASSERT_EQ(unmeasured.warnings_size(), 1);
+  EXPECT_THAT(unmeasured.warnings(0),
+              HasSubstr("its weights do not count for the run's calm level"));
   EXPECT_EQ(BoundOf(request).calm_weights(), kStepRows * kStepLength);
 }
 

@@ -1211,7 +1211,7 @@ type ImportanceWeight struct {
 	// labels.run and labels.step and log-probs in host memory; refused by name
 	// elsewhere. The first steps with such a bound make the run's calm level: eight
 	// or more, with 10 / (1 - quantile) weights; those with thrice their usual
-	// drift do not count. `upper` bounds the weights of these steps; without
+	// drift do not count, nor do batches with omit_metrics (a warning). `upper` bounds the weights of these steps; without
 	// `upper` they are INVALID_ARGUMENT. All later steps have the same bound, so
 	// it is constant within a step: CorrectResponse.resolved_bounds has it. A
 	// server keeps it in memory with the run's series, of at most four such bounds

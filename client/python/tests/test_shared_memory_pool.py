@@ -10,6 +10,7 @@ import pathlib
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -315,74 +316,56 @@ class TestControl:
         pool.close()
 
 
-def test_a_refusal_counts_though_the_server_closes_at_once(tmp_path: pathlib.Path) -> None:
+def refuse(listening: socket.socket, *, reads: bool) -> None:
+    """Accepts a client, sends why it is refused, and closes."""
+    peer, _ = listening.accept()
+    if reads:
+        peer.recv(PACKET.size)
+    code = StatusCode.PERMISSION_DENIED.value[0]
+    peer.send(PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"own user's processes only")
+    peer.close()
+
+
+@pytest.fixture
+def listening(tmp_path: pathlib.Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+        made.bind(str(tmp_path / "m"))
+        made.listen()
+        yield made
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_refusal_counts_though_the_server_closes_at_once(
+    listening: socket.socket, reads: bool
+) -> None:
     """A server that refuses a user answers its first packet and ends the connection."""
-    path = str(tmp_path / "m")
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(path)
-    listening.listen()
 
     class Late(Control):
         """Reads once the answer and the end of the connection are both there."""
 
         def _wait(self, events: int, end: float) -> None:
-            peer, _ = listening.accept()
-            peer.recv(PACKET.size)
-            code = StatusCode.PERMISSION_DENIED.value[0]
-            peer.send(PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"own user's processes only")
-            peer.close()
+            refuse(listening, reads=reads)
 
-    with contextlib.closing(listening), contextlib.closing(Late(path)) as control:
+    with contextlib.closing(Late(listening.getsockname())) as control:
         with pytest.raises(RefusedError, match="own user's processes only"):
             control.register(Region(Access.READ, 1), math.inf)
         with pytest.raises(ConnectionResetError):
             control.pump()
 
 
-def test_a_refusal_counts_though_the_packet_was_not_read(tmp_path: pathlib.Path) -> None:
-    path = str(tmp_path / "m")
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(path)
-    listening.listen()
-
-    class Late(Control):
-        """Reads once the refusal and the end of the connection are both there."""
-
-        def _wait(self, events: int, end: float) -> None:
-            peer, _ = listening.accept()
-            code = StatusCode.PERMISSION_DENIED.value[0]
-            peer.send(PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"own user's processes only")
-            peer.close()
-
-    with (
-        contextlib.closing(listening),
-        contextlib.closing(Late(path)) as control,
-        pytest.raises(RefusedError, match="own user's processes only"),
-    ):
-        control.register(Region(Access.READ, 1), math.inf)
-
-
 def test_a_refusal_counts_though_nothing_can_be_sent(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server closes between the client's last look and its first packet."""
-    path = str(tmp_path / "m")
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(path)
-    listening.listen()
     send = socket.send_fds
 
     def send_late(*packet: Any) -> int:
-        peer, _ = listening.accept()
-        code = StatusCode.PERMISSION_DENIED.value[0]
-        peer.send(PACKET.pack(b"CWM1", code, 0, 0, 0, b"") + b"own user's processes only")
-        peer.close()
+        refuse(listening, reads=False)
         return send(*packet)
 
     monkeypatch.setattr(socket, "send_fds", send_late)
     with (
-        contextlib.closing(listening),
-        contextlib.closing(Control(path)) as control,
+        contextlib.closing(Control(listening.getsockname())) as control,
         pytest.raises(ConnectionRefusedError, match="own user's processes only"),
     ):
         control.register(Region(Access.READ, 1), math.inf)
