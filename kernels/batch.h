@@ -53,6 +53,13 @@ struct Batch {
   }
 };
 
+// Parts of a batch whose sums are wanted apart.
+struct RowParts {
+  // [num_sequences] the part of each row, in [0, count), or -1: it is in none.
+  const int32_t* of_row = nullptr;
+  int64_t count = 0;
+};
+
 // Destinations of per-token and per-sequence results; null if not wanted.
 struct Outputs {
   // [num_positions] importance weights, 0 where response_mask is 0; 1 where it

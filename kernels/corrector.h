@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -150,6 +151,18 @@ class Corrector {
                                              const Batch& batch,
                                              const Outputs& outputs,
                                              const StopRequest& stop);
+
+  // Stores CorrectResult::partial of each part: that of Correct of its rows
+  // alone. The result has the status; sums are undefined unless it is kOk.
+  // Nothing if the backend has to have a call for each part: this one does not
+  // add parts, or versions and tokens that are not finite need another pass.
+  // REQUIRES: as Correct; the spec has no loss.
+  virtual std::optional<CorrectResult> SumParts(const CorrectionSpec&,
+                                                const Batch&, const RowParts&,
+                                                const StopRequest&,
+                                                std::vector<PartialSums>*) {
+    return std::nullopt;
+  }
 
   // Begins a correction of a batch with rows that are still arriving. The
   // memory that the views point to must outlive the run; `stop` may be empty.

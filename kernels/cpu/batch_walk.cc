@@ -149,17 +149,30 @@ void BatchWalk::Advance(const Job& job, int64_t rows) {
   if (groups <= next_group_) return;
   const int64_t first = next_group_;
   next_group_ = groups;
-  WalkLongRows(job, first * group_,
-               std::min(groups * group_, batch_.num_sequences));
-  Run(groups - first, [&](int64_t i) {
-    const int64_t begin = (first + i) * group_;
-    const int64_t end = std::min(batch_.num_sequences, begin + group_);
+  Walk(job, first * group_, std::min(groups * group_, batch_.num_sequences));
+}
+
+void BatchWalk::Walk(const Job& job, int64_t first, int64_t last) {
+  WalkLongRows(job, first, last);
+  Run((last - first + group_ - 1) / group_, [&](int64_t i) {
+    const int64_t begin = first + i * group_;
+    const int64_t end = std::min(last, begin + group_);
     totals_.With([&](void* totals) {
       kernels_.walk_rows(job, begin, end, LocalScratch(kernels_),
-                         long_rows_.empty() ? nullptr : &long_rows_[begin],
+                         long_rows_.empty() ? nullptr : long_rows_.data(),
                          totals);
     });
   });
+}
+
+bool BatchWalk::WalkRows(const Job& job, std::span<const int64_t> rows,
+                         RowRecord* total, PartialBins* partial,
+                         StalenessResult* staleness) {
+  Job of_rows = job;
+  of_rows.rows = rows.data();
+  Walk(of_rows, 0, static_cast<int64_t>(rows.size()));
+  totals_.Finish(total, partial, staleness);
+  return !stopped_;
 }
 
 bool BatchWalk::Finish(const Job& job, RowRecord* total, PartialBins* partial,
@@ -172,7 +185,8 @@ bool BatchWalk::Finish(const Job& job, RowRecord* total, PartialBins* partial,
 
 void BatchWalk::WalkLongRows(const Job& job, int64_t first, int64_t last) {
   if (long_rows_.empty()) return;
-  for (int64_t i = first; i < last && !stopped_; ++i) {
+  for (int64_t at = first; at < last && !stopped_; ++at) {
+    const int64_t i = job.rows == nullptr ? at : job.rows[at];
     const FinishedRow* row = long_rows_[static_cast<size_t>(i)];
     if (row == nullptr) continue;
     WalkLongRow(job, i,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/corrector.h"
@@ -38,6 +39,11 @@ class BatchWalk {
   bool Finish(const Job& job, RowRecord* total, PartialBins* partial = nullptr,
               StalenessResult* staleness = nullptr);
 
+  // Walks rows of a batch that is complete, and stores their sums; see Finish.
+  // Not between Advance and Finish.
+  bool WalkRows(const Job& job, std::span<const int64_t> rows, RowRecord* total,
+                PartialBins* partial, StalenessResult* staleness);
+
   // The calling thread's scratch for `kernels`.
   static void* LocalScratch(const IsaKernels& kernels);
 
@@ -59,6 +65,8 @@ class BatchWalk {
   template <class Task>
   void Run(int64_t count, const Task& task);
 
+  // Walks [first, last) of Job::rows.
+  void Walk(const Job& job, int64_t first, int64_t last);
   void WalkLongRows(const Job& job, int64_t first, int64_t last);
   void WalkLongRow(const Job& job, int64_t index, FinishedRow* out);
   int64_t GroupsOf(int64_t rows) const { return (rows + group_ - 1) / group_; }

@@ -3,11 +3,13 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/corrector.h"
 #include "kernels/cpu/batch_walk.h"
 #include "kernels/cpu/choose_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/sum_parts.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/float_modes.h"
 #include "kernels/walk/batch_sums.h"
@@ -209,6 +211,13 @@ class CpuCorrector final : public Corrector {
     const DefaultFloatModes modes;
     return std::make_unique<CpuRun>(kernels_, &pool_, spec, batch, outputs,
                                     std::move(stop));
+  }
+
+  std::optional<CorrectResult> SumParts(
+      const CorrectionSpec& spec, const Batch& batch, const RowParts& parts,
+      const StopRequest& stop, std::vector<PartialSums>* sums) override {
+    const DefaultFloatModes modes;
+    return SumRowParts(kernels_, &pool_, spec, batch, parts, stop, sums);
   }
 
   int64_t ScratchBytes(const CorrectionSpec& spec,

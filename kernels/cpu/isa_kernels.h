@@ -35,6 +35,8 @@ struct Job {
   // Versions to measure; null: none in this walk. `trained` is at most
   // kMostTrained.
   const PolicyVersions* versions;
+  // The rows in the order in which they are walked; null: as they lie.
+  const int64_t* rows = nullptr;
 };
 
 // Versions above this are not compared in 32 bits.
@@ -68,10 +70,10 @@ struct IsaKernels {
   // Stores the sums, each rounded once. `totals` must begin anew.
   void (*take_totals)(const Plan& plan, void* totals, RowRecord* out);
 
-  // Computes rows [first, last), writes their outputs, and adds them to
-  // `totals`. `long_rows` holds, for row i with more than kMaxShortRowSegments
-  // segments, its sums at long_rows[i - first]; such rows' outputs are left
-  // alone.
+  // Computes [first, last) of Job::rows, writes their outputs, and adds them to
+  // `totals`. `long_rows` holds the sums of each row with more than
+  // kMaxShortRowSegments segments at its index, and null for others; such rows'
+  // outputs are left alone.
   void (*walk_rows)(const Job& job, int64_t first, int64_t last, void* scratch,
                     const FinishedRow* const* long_rows, void* totals);
 

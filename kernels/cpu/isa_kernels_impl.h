@@ -424,12 +424,13 @@ void walk_rows(const Job& job, int64_t first, int64_t last, void* scratch,
     const int64_t left = last - row;
     const int count = static_cast<int>(left < kRowLanes ? left : kRowLanes);
     for (int i = 0; i < count; ++i) {
+      const int64_t index = job.rows == nullptr ? row + i : job.rows[row + i];
       const FinishedRow* done =
-          long_rows == nullptr ? nullptr : long_rows[row - first + i];
+          long_rows == nullptr ? nullptr : long_rows[index];
       if (done != nullptr) {
         s.rows[i] = *done;
       } else {
-        ShortRow(job, row + i, &s, &s.rows[i], totals).walk();
+        ShortRow(job, index, &s, &s.rows[i], totals).walk();
       }
     }
     const RowLanes lanes(s.rows);

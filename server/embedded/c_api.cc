@@ -151,6 +151,14 @@ const PreparedCall& PreparedOf(const cw_plan* plan) {
   return *reinterpret_cast<const PreparedCall*>(plan);
 }
 
+Failure Check(const cw_parts* parts) {
+  if (parts == nullptr) return Misuse("parts must not be NULL");
+  if (parts->struct_size != sizeof(cw_parts)) {
+    return Misuse("parts.struct_size must be sizeof(cw_parts)");
+  }
+  return {};
+}
+
 Failure Check(const cw_plan* plan, const cw_batch* batch) {
   if (plan == nullptr) return Misuse("plan must not be NULL");
   if (batch == nullptr) return Misuse("batch must not be NULL");
@@ -160,8 +168,6 @@ Failure Check(const cw_plan* plan, const cw_batch* batch) {
   if (batch->num_sequences < 0) {
     return Misuse("batch.num_sequences must be >= 0");
   }
-  if (batch->numbers == nullptr)
-    return Misuse("batch.numbers must not be NULL");
   if (batch->memory != CW_HOST && batch->memory != CW_CUDA) {
     return Misuse("batch.memory must be CW_HOST or CW_CUDA");
   }
@@ -299,7 +305,21 @@ int cw_run(const cw_plan* plan, const cw_batch* batch) {
   namespace cw = counterweight::embedded;
   return cw::Guard(CW_PROTOBUF, [&]() -> Failure {
     Failure failure = cw::Check(plan, batch);
+    if (failure.ok() && batch->numbers == nullptr) {
+      failure = cw::Misuse("batch.numbers must not be NULL");
+    }
     return failure.ok() ? cw::PreparedOf(plan).Run(*batch) : failure;
+  });
+}
+
+int cw_sum_parts(const cw_plan* plan, const cw_batch* batch,
+                 const cw_parts* parts, cw_answer** answer) {
+  namespace cw = counterweight::embedded;
+  return cw::Answered(CW_PROTOBUF, answer, [&](Answer* made) {
+    Failure failure = cw::Check(plan, batch);
+    if (failure.ok()) failure = cw::Check(parts);
+    return failure.ok() ? cw::PreparedOf(plan).SumParts(*batch, *parts, made)
+                        : failure;
   });
 }
 

@@ -15,6 +15,8 @@ using server::Concat;
 using server::Decoded;
 using server::Violations;
 
+}  // namespace
+
 Failure ToFailure(const kernels::CorrectResult& result, const Decoded& decoded,
                   const Cancellation& cancellation) {
   switch (result.status) {
@@ -45,8 +47,6 @@ Failure ToFailure(const kernels::CorrectResult& result, const Decoded& decoded,
           Concat("device ", result.device, ": ", result.device_error),
           {}};
 }
-
-}  // namespace
 
 double StageClock::Next() {
   const Clock::time_point now = Clock::now();

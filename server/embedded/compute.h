@@ -53,6 +53,11 @@ Failure Compute(kernels::Corrector* corrector, const server::Decoded& decoded,
                 const Cancellation& cancellation,
                 kernels::CorrectResult* result);
 
+// The error of a result, if its status is one.
+Failure ToFailure(const kernels::CorrectResult& result,
+                  const server::Decoded& decoded,
+                  const Cancellation& cancellation);
+
 }  // namespace counterweight::embedded
 
 #endif  // COUNTERWEIGHT_SERVER_EMBEDDED_COMPUTE_H_

@@ -290,6 +290,25 @@ CW_EXPORT const cw_signature* cw_signature_of(const cw_plan* plan);
  * compute with. */
 CW_EXPORT int cw_run(const cw_plan* plan, const cw_batch* batch);
 
+/* Rows of one batch whose sums are wanted apart. */
+typedef struct cw_parts {
+  size_t struct_size; /* sizeof(cw_parts) */
+  /* [batch.num_sequences] the part of each row, in [0, num_parts), or -1: it is
+   * in none. */
+  const int32_t* part_of_row;
+  size_t num_parts;
+} cw_parts;
+
+/* The sums that cw_run would write for the rows of each part alone, to the bit,
+ * by one pass over the batch. The plan's request has partial_sums, and no loss
+ * or omit_loss; the batch lies in host memory, and its outputs, numbers, sums
+ * and maxima are not written. The answer's message is empty; its tensors are
+ * two matrices of float64, PartialSums.sums and .maxima, with a row for each
+ * part. CW_FAILED_PRECONDITION: these need a cw_run for each part, because the
+ * backend is not "cpu", or tokens are not finite and have versions. */
+CW_EXPORT int cw_sum_parts(const cw_plan* plan, const cw_batch* batch,
+                           const cw_parts* parts, cw_answer** answer);
+
 /* A counterweight.v1.CorrectResponse of a run's numbers, without tensors,
  * staleness and request_id: loss, metrics, rules, warnings. */
 CW_EXPORT int cw_describe(const cw_plan* plan, const double* numbers,

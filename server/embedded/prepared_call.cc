@@ -294,9 +294,7 @@ Failure PreparedCall::Place(const kernels::Corrector& corrector,
   return violations.empty() ? Failure() : InvalidArgument(violations);
 }
 
-Failure PreparedCall::Run(const cw_batch& batch) const {
-  StageClock clock;
-  const Cancellation cancellation(batch.stop, batch.timeout_seconds);
+Failure PreparedCall::ReadBatch(const cw_batch& batch, Reading* reading) const {
   if (batch.memory == CW_CUDA && !engine_->computes_on_device()) {
     return Misuse(
         "batch.memory is CW_CUDA, but the handle computes on the CPU; open one "
@@ -305,12 +303,16 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
   kernels::Corrector* corrector = nullptr;
   Failure failure = engine_->Use(&corrector);
   if (failure.ok()) failure = CheckInputAddresses(*corrector, batch);
-  if (!failure.ok()) return failure;
+  if (!failure.ok() || ReadShape(batch, reading)) return failure;
+  return ReadAsRequest(batch, reading);
+}
+
+Failure PreparedCall::Run(const cw_batch& batch) const {
+  StageClock clock;
+  const Cancellation cancellation(batch.stop, batch.timeout_seconds);
   std::unique_ptr<Reading> reading = TakeReading();
-  if (!ReadShape(batch, reading.get())) {
-    failure = ReadAsRequest(batch, reading.get());
-    if (!failure.ok()) return failure;
-  }
+  Failure failure = ReadBatch(batch, reading.get());
+  if (!failure.ok()) return failure;
   const double decode_seconds = clock.Next();
   kernels::CorrectResult result;
   failure = Run(batch, *reading, cancellation, &result);

@@ -64,6 +64,10 @@ class PreparedCall {
               const Cancellation& cancellation,
               kernels::CorrectResult* result) const;
 
+  // See cw_sum_parts.
+  Failure SumParts(const cw_batch& batch, const cw_parts& parts,
+                   Answer* answer) const;
+
   // See cw_describe.
   Failure Describe(const double* numbers, int32_t format, Answer* answer) const;
 
@@ -77,6 +81,8 @@ class PreparedCall {
   Failure Read(const cw_request& request, const server::PayloadSource& source);
   void Sign();
 
+  // Checks the addresses of a batch, and reads it.
+  Failure ReadBatch(const cw_batch& batch, Reading* reading) const;
   // Reads a batch that is right in all but numbers without an allocation; false
   // if anything about it is not, or needs the request.
   bool ReadShape(const cw_batch& batch, Reading* reading) const;

@@ -249,10 +249,37 @@ def test_properties_may_be_split_together_or_each_by_itself(
         passes.append(len(found))
         return found
 
-    monkeypatch.setattr(keys, "_CALL_TOKENS", tokens)
+    monkeypatch.setattr(keys, "_PART_TOKENS", tokens)
     monkeypatch.setattr(keys, "_groups", counted)
     assert report(write(tmp_path / "log", [ROWS])).digest == whole.digest
     assert passes == [1 if tokens == 1 else 5]
+
+
+def test_parts_by_one_pass_are_those_of_calls(
+    whole: audit.Report, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finite = [row for row in ROWS if not np.isnan(row["old_log_probs"]).any()]
+    place = write(tmp_path / "log", [finite], group=20)
+    calls: list[int] = []
+    correct = cw.Client.correct
+
+    def counted(self: cw.Client, **call: Any) -> Any:
+        calls.append(len(call["sequence_lengths"]))
+        return correct(self, **call)
+
+    audit.unit(str(place / "000.parquet"), 0, SPEC)
+    monkeypatch.setattr(cw.Client, "correct", counted)
+    in_passes = parts(place)
+    assert not calls
+    monkeypatch.setattr(work, "_library", lambda target: None)
+    assert parts(place) == in_passes
+    assert len(calls) > 50
+    # NaN beside versions needs a call for each part, of its row group alone.
+    monkeypatch.undo()
+    monkeypatch.setattr(cw.Client, "correct", counted)
+    calls.clear()
+    assert report(write(tmp_path / "with_nan", [ROWS])).digest == whole.digest
+    assert len(calls) > 10
 
 
 def test_the_end_of_a_file_is_read_once(

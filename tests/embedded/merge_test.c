@@ -262,6 +262,88 @@ static void TestRunsHaveTheSumsOfCorrect(cw_handle* handle) {
   cw_discard(plan);
 }
 
+/* Each sequence as a part of its own, both as one, and in none. */
+static void TestPartsAreThoseOfTheirRows(cw_handle* handle) {
+  static Text message;
+  static Sums expected;
+  static const int32_t kPartOfRow[][2] = {{1, 0}, {0, 0}, {-1, 0}};
+  static const int kFirst[] = {1, 0, 1};
+  static const int kRows[] = {1, 2, 1};
+  Batch batch;
+  Run whole, run;
+  cw_plan* plan;
+  int i;
+  MakeSummedBatch(&batch, &message, kMethod);
+  plan = Prepare(handle, &batch, &expected);
+  MakeRun(&batch, 0, 2, NULL, &whole);
+  whole.batch.numbers = NULL;
+  for (i = 0; i < 3; ++i) {
+    cw_parts parts = {sizeof(parts), NULL, 0};
+    cw_answer* answer = NULL;
+    parts.part_of_row = kPartOfRow[i];
+    parts.num_parts = i == 0 ? 2 : 1;
+    CHECK(cw_sum_parts(plan, &whole.batch, &parts, &answer) == CW_OK);
+    CHECK(answer->message.size == 0 && answer->num_tensors == 2);
+    CHECK(answer->tensors[0].size ==
+          parts.num_parts * expected.num_sums * sizeof(double));
+    CHECK(answer->tensors[1].size ==
+          parts.num_parts * expected.num_maxima * sizeof(double));
+    MakeRun(&batch, kFirst[i], kRows[i], &expected, &run);
+    CHECK(cw_run(plan, &run.batch) == CW_OK);
+    CHECK(memcmp(answer->tensors[0].data, expected.sums,
+                 expected.num_sums * sizeof(double)) == 0);
+    CHECK(memcmp(answer->tensors[1].data, expected.maxima,
+                 expected.num_maxima * sizeof(double)) == 0);
+    cw_free(answer);
+  }
+  cw_discard(plan);
+}
+
+static void CheckPartsAreRefused(const cw_plan* plan, const cw_batch* batch,
+                                 const cw_parts* parts, const char* what) {
+  cw_answer* answer = NULL;
+  CHECK(cw_sum_parts(plan, batch, parts, &answer) == CW_INVALID_ARGUMENT);
+  CHECK(answer == NULL);
+  CHECK(strstr(cw_last_error()->message, what) != NULL);
+}
+
+static void TestWrongPartsAreNamed(cw_handle* handle) {
+  static Text message;
+  static Sums sums;
+  static const int32_t kRight[2] = {0, 1};
+  static const int32_t kHigh[2] = {0, 2};
+  static const int32_t kLow[2] = {-2, 0};
+  Batch batch;
+  Run run;
+  cw_plan* plan;
+  cw_parts parts = {sizeof(parts), NULL, 2};
+  MakeSummedBatch(&batch, &message, kMethod);
+  plan = Prepare(handle, &batch, &sums);
+  MakeRun(&batch, 0, 2, NULL, &run);
+  CheckPartsAreRefused(plan, &run.batch, NULL, "parts must not be NULL");
+  CheckPartsAreRefused(plan, &run.batch, &parts, "part_of_row must not be");
+  parts.part_of_row = kHigh;
+  CheckPartsAreRefused(plan, &run.batch, &parts,
+                       "part_of_row[1] is 2, which is not in [-1, 2)");
+  parts.part_of_row = kLow;
+  CheckPartsAreRefused(plan, &run.batch, &parts, "part_of_row[0] is -2");
+  parts.part_of_row = kRight;
+  parts.num_parts = (size_t)1 << 40;
+  CheckPartsAreRefused(plan, &run.batch, &parts, "at most 1048576");
+  parts.num_parts = 2;
+  parts.struct_size = 3;
+  CheckPartsAreRefused(plan, &run.batch, &parts, "struct_size");
+  parts.struct_size = sizeof(parts);
+  run.batch.struct_size = 3;
+  CheckPartsAreRefused(plan, &run.batch, &parts, "batch.struct_size");
+  cw_discard(plan);
+  MakeBatch(&batch);
+  plan = Prepare(handle, &batch, &sums);
+  MakeRun(&batch, 0, 2, NULL, &run);
+  CheckPartsAreRefused(plan, &run.batch, &parts, "must have partial_sums");
+  cw_discard(plan);
+}
+
 /* Where a member's value is in JSON; it has no spaces. */
 /* What a system refuses of a batch, the step's sums decide: here, that no
  * token counts. */
@@ -491,6 +573,8 @@ int main(void) {
   options.threads = 1;
   CHECK(cw_open(&options, &handle) == CW_OK);
   TestRunsHaveTheSumsOfCorrect(handle);
+  TestPartsAreThoseOfTheirRows(handle);
+  TestWrongPartsAreNamed(handle);
   TestAPartMayBeWhatABatchMayNot(handle);
   TestMergesParts(handle);
   TestMergesArrays(handle);

@@ -227,6 +227,62 @@ TEST_P(PartialSumsLaws, WithoutMetricsLossesAddUp) {
   }
 }
 
+// Parts of one batch, by one pass, have the bytes of a batch of each; some are
+// empty, and some rows are in none.
+TEST_P(PartialSumsLaws, PartsOfABatchAreThoseOfABatchOfEach) {
+  const Partial partial(corrector_);
+  for (uint64_t seed = 4000; seed < 4000 + kCases; ++seed) {
+    Case c = RandomCase(seed);
+    c.spec.loss = {};
+    Random random(seed, "part of row");
+    const int64_t count = random.Integer(0, 6);
+    std::vector<int32_t> of_row;
+    std::vector<std::vector<Row>> rows(static_cast<size_t>(count));
+    for (const Row& row : c.rows) {
+      of_row.push_back(static_cast<int32_t>(random.Integer(-1, count - 1)));
+      if (of_row.back() < 0) continue;
+      rows[static_cast<size_t>(of_row.back())].push_back(row);
+    }
+    const OwnedBatch owned(c.rows);
+    std::vector<PartialSums> sums;
+    const auto result = corrector_->SumParts(
+        c.spec, owned.view(), {of_row.data(), count}, nullptr, &sums);
+    ASSERT_EQ(result.has_value(), corrector_->Info().name == "cpu");
+    if (!result) return;
+    ASSERT_EQ(result->status, CorrectStatus::kOk);
+    ASSERT_EQ(sums.size(), rows.size());
+    for (size_t i = 0; i < sums.size(); ++i) {
+      ASSERT_TRUE(SameBytes(sums[i], partial.Of(c.spec, rows[i]).partial))
+          << ToString(c.spec) << " part " << i;
+    }
+  }
+}
+
+TEST_P(PartialSumsLaws, PartsAreRefusedOrStoppedLikeABatch) {
+  Random random(7);
+  const std::vector<Row> rows = RandomRows(random, {5000, 5000, 5000});
+  OwnedBatch owned(rows);
+  const Batch batch = owned.view();
+  const int32_t of_row[] = {0, 1, 0};
+  std::vector<PartialSums> sums;
+  const auto stopped = corrector_->SumParts(
+      BusySpec(), batch, {of_row, 2}, [] { return true; }, &sums);
+  if (!stopped) return;  // a backend that adds no parts
+  EXPECT_EQ(stopped->status, CorrectStatus::kStopped);
+  std::vector<Row> bad = rows;
+  bad[1].mask[4321] = 1;
+  bad[1][InputRole::kOld][4321] = NAN;
+  const OwnedBatch owned_bad(bad);
+  CorrectionSpec spec = BusySpec();
+  spec.non_finite = NonFinitePolicy::kReject;
+  const auto refused =
+      corrector_->SumParts(spec, owned_bad.view(), {of_row, 2}, nullptr, &sums);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, CorrectStatus::kNonFinite);
+  EXPECT_EQ(refused->non_finite.sequence, 1);
+  EXPECT_EQ(refused->non_finite.token, 4321);
+}
+
 // Log-probs as marks of "never", perplexities of 1e217.
 TEST_P(PartialSumsLaws, HoldForNumbersBeyondFloat32) {
   const Partial partial(corrector_);

@@ -71,6 +71,9 @@ def test_a_row_is_a_sequence_without_padding(answering: FakeServer, tmp_path: pa
     assert [row["old_log_probs"] for row in found] == [[-0.5, -1.5], [-3.5]]
     assert [row["response_mask"] for row in found] == [[True, True], [True]]
     assert [row["policy_versions"] for row in found] == [[7, 8], [-1]]
+    assert [row["tokens"] for row in found] == [2, 1]
+    assert [row["oldest_version"] for row in found] == [7, -1]
+    assert [row["newest_version"] for row in found] == [8, -1]
     assert [row["row_id"] for row in found] == ["id/0", "id/1"]
     labels = {"run": "a", "replica": "r0", "step": 3, "policy_version": 9, "method": "token_tis"}
     assert all({name: row[name] for name in labels} == labels for row in found)

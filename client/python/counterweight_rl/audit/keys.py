@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from counterweight_rl.audit.part import ALL
+from counterweight_rl.audit.pieces import Split, pieces_of, take, whole
 from counterweight_rl.audit.rows import Array, UnitRows
 
 # Positions of a token in its response, by the first of each range. All are multiples of 32, so
@@ -16,45 +18,29 @@ from counterweight_rl.audit.rows import Array, UnitRows
 POSITIONS = (0, 32, 64, 128, *(1 << power for power in range(8, 31)))
 # A piece of a row that begins at a multiple has the row's sums, wherever its tokens lie.
 _SEGMENT = 4096
-# A call with fewer tokens takes longer for what it does once than for its tokens.
-_CALL_TOKENS = 10_000
+# A part of fewer tokens takes longer for what is done once than for its tokens.
+_PART_TOKENS = 3_000
 
 CAUSES = ("engine alone", "engine and staleness", "unknown")
 """The causes of the drift of fresh sequences, of stale ones, and of those without versions."""
 
-Key = tuple[str, str]
-"""A property and its value: ("step", "12")."""
 
+def split(rows: UnitRows, by: Sequence[str]) -> Iterator[Split]:
+    """The sequences, or pieces of them, by the values of each property.
 
-@dataclass(frozen=True)
-class Tokens:
-    """Pieces of sequences, one after the other.
-
-    Attributes:
-        rollout: As in ``UnitRows``.
-        old: As in ``UnitRows``.
-        mask: The same.
-        lengths: Positions of each piece, int64.
-    """
-
-    rollout: Array
-    old: Array
-    mask: Array
-    lengths: Array
-
-
-def split(rows: UnitRows, by: Sequence[str]) -> Iterator[tuple[list[Key], Tokens]]:
-    """The tokens with each value of each property; a value may occur several times.
-
-    Tokens with equal values of several properties occur once, with all of these.
+    The parts of the first split have all sequences, and the key ALL, too. Sequences with equal
+    values of several properties are one part.
 
     Args:
         rows: Has tokens.
-        by: Some of ``spec.KEYS`` but "staleness", which is no property of rows or positions.
+        by: Some of ``spec.KEYS``; "staleness", which is no property of sequences or positions, is
+            in the sums of sequences.
     """
-    columns = [_column(rows, key) for key in by if key != "position"]
-    for group in _groups(columns, int(rows.lengths.sum())):
-        yield from _by_row(rows, group)
+    columns = [_column(rows, key) for key in by if key not in ("position", "staleness")]
+    also = [_Column(ALL[0], [ALL[1]], np.zeros(len(rows.lengths), np.int64))]
+    for group in _groups(columns, int(rows.lengths.sum())) or [[]]:
+        yield _by_row(rows, [*also, *group])
+        also = []
     if "version" in by:
         yield from _mixed(rows)
     if "position" in by:
@@ -122,25 +108,23 @@ def _groups(columns: list[_Column], tokens: int) -> list[list[_Column]]:
     if len(varied) < 2:
         return [columns] if columns else []
     calls = len(_cells(columns)[0]) - sum(len(each.values) for each in varied)
-    if calls <= (len(varied) - 1) * tokens // _CALL_TOKENS:
+    if calls <= (len(varied) - 1) * tokens // _PART_TOKENS:
         return [columns]
     constant = [each for each in columns if len(each.values) == 1]
     return [[*constant, varied[0]], *([each] for each in varied[1:])]
 
 
-def _by_row(rows: UnitRows, columns: Sequence[_Column]) -> Iterator[tuple[list[Key], Tokens]]:
+def _by_row(rows: UnitRows, columns: Sequence[_Column]) -> Split:
     first, of_row = _cells(columns)
-    order = np.argsort(of_row, kind="stable")
-    pieces = _gather(rows, rows.begins[order], rows.lengths[order])
-    for row, tokens in zip(first, _cut(pieces, np.bincount(of_row)), strict=True):
-        keys = [
-            (each.key, each.values[each.of_row[row]]) for each in columns if each.of_row[row] >= 0
-        ]
-        if keys:
-            yield keys, tokens
+    members = [
+        ((each.key, value), np.flatnonzero(each.of_row[first] == index))
+        for each in columns
+        for index, value in enumerate(each.values)
+    ]
+    return Split(whole(rows), of_row.astype(np.int32), len(first), members)
 
 
-def _mixed(rows: UnitRows) -> Iterator[tuple[list[Key], Tokens]]:
+def _mixed(rows: UnitRows) -> Iterator[Split]:
     """By the version of each token, of rows that have several."""
     found = rows.of_versions
     here = np.flatnonzero(found.is_mixed[found.run_row])
@@ -156,62 +140,44 @@ def _mixed(rows: UnitRows) -> Iterator[tuple[list[Key], Tokens]]:
     row, version, begin, end = row[is_new], version[is_new], begin[is_new], end[is_last]
     begin -= (begin - rows.begins[row]) % _SEGMENT
     lengths = end - begin
-    pieces = _gather(rows, begin, lengths)
-    is_of_piece = _take(rows.versions, begin, lengths) == np.repeat(version, lengths)
-    pieces = Tokens(pieces.rollout, pieces.old, pieces.mask & is_of_piece, lengths)
-    versions, counts = np.unique(version, return_counts=True)
-    for value, tokens in zip(versions.tolist(), _cut(pieces, counts), strict=True):
-        yield [("version", "unknown" if value < 0 else str(value))], tokens
-
-
-def _by_position(rows: UnitRows) -> Iterator[tuple[list[Key], Tokens]]:
-    """By the position behind the first token that counts."""
-    ends = rows.begins + rows.lengths
-    begins, lengths, counts = [], [], []
-    for first, behind in itertools.pairwise(POSITIONS):
-        begin = rows.firsts + first
-        has = begin < ends
-        if not has.any():
-            break
-        begins.append(begin[has])
-        lengths.append(np.minimum(ends, rows.firsts + behind)[has] - begins[-1])
-        counts.append(len(begins[-1]))
-    if not begins:
-        return
-    pieces = _gather(rows, np.concatenate(begins), np.concatenate(lengths))
-    for first, tokens in zip(POSITIONS, _cut(pieces, counts), strict=False):
-        yield [("position", str(first))], tokens
-
-
-def _gather(rows: UnitRows, begins: Array, lengths: Array) -> Tokens:
-    return Tokens(
-        _take(rows.rollout, begins, lengths),
-        _take(rows.old, begins, lengths),
-        _take(rows.mask, begins, lengths),
-        lengths,
+    is_of_piece = take(rows.versions, begin, lengths) == np.repeat(version, lengths)
+    pieces = pieces_of(whole(rows), begin, lengths)
+    values, part_of = np.unique(version, return_inverse=True)
+    members = [
+        (("version", "unknown" if value < 0 else str(value)), np.array([index]))
+        for index, value in enumerate(values.tolist())
+    ]
+    yield Split(
+        replace(pieces, mask=pieces.mask & is_of_piece),
+        part_of.astype(np.int32),
+        len(values),
+        members,
     )
 
 
-def _take(array: Array, begins: Array, lengths: Array) -> Array:
-    """The elements of pieces; a view where they are one run of the array."""
-    ends = begins + lengths
-    is_next = begins[1:] == ends[:-1]
-    starts = begins[np.concatenate([[True], ~is_next])].tolist()
-    stops = ends[np.concatenate([~is_next, [True]])].tolist()
-    if len(starts) == 1:
-        return array[starts[0] : stops[0]]
-    # Copies whole runs: indices of single tokens take ten times as long.
-    return np.concatenate([array[a:b] for a, b in zip(starts, stops, strict=True)])
-
-
-def _cut(pieces: Tokens, counts: Array | Sequence[int]) -> Iterator[Tokens]:
-    """Views of so many pieces each."""
-    lasts = np.cumsum(counts)
-    ends = np.concatenate([[0], np.cumsum(pieces.lengths)])
-    for last, count in zip(lasts.tolist(), [*counts], strict=True):
-        here = slice(ends[last - count], ends[last])
-        lengths = pieces.lengths[last - count : last]
-        yield Tokens(pieces.rollout[here], pieces.old[here], pieces.mask[here], lengths)
+def _by_position(rows: UnitRows) -> Iterator[Split]:
+    """By the position behind the first token that counts."""
+    ends = rows.begins + rows.lengths
+    begins, lengths = [rows.begins], [rows.firsts - rows.begins]
+    for first, behind in itertools.pairwise(POSITIONS):
+        begin = np.minimum(rows.firsts + first, ends)
+        length = np.minimum(rows.firsts + behind, ends) - begin
+        if not length.any():
+            break
+        begins.append(begin)
+        lengths.append(length)
+    if len(begins) == 1:
+        return
+    # Pieces as they lie, so that no token is copied.
+    sizes = np.stack(lengths, axis=1).ravel()
+    part_of = np.tile(np.arange(-1, len(begins) - 1, dtype=np.int32), len(rows.lengths))
+    is_piece = sizes > 0
+    members = [
+        (("position", str(first)), np.array([index]))
+        for index, first in enumerate(POSITIONS[: len(begins) - 1])
+    ]
+    tokens = replace(whole(rows), versions=None, lengths=sizes[is_piece])
+    yield Split(tokens, part_of[is_piece], len(members), members)
 
 
 def order(key: str, values: Mapping[str, object]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,14 @@ from counterweight_rl.audit.known_files import joins, refuse_unless_complete
 from counterweight_rl.audit.responses import opened
 from counterweight_rl.audit.rows import Array, SourceError, UnitRows, make
 from counterweight_rl.audit.spec import REQUIRED, ROLES, Spec
-from counterweight_rl.recording.table import SCHEMA_VERSION, VERSION_KEY
+from counterweight_rl.recording.rows import MASK, ROLLOUT, VERSIONS
+from counterweight_rl.recording.table import (
+    NEWEST,
+    OLDEST,
+    SCHEMA_VERSION,
+    TOKENS,
+    VERSION_KEY,
+)
 
 
 def groups(path: pathlib.Path) -> list[int]:
@@ -63,7 +70,7 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
     if not joins(names, spec):
         names.pop("response_id", None)
     try:
-        table = file.read_row_group(group, columns=list(names.values()), use_threads=False)
+        table = _read(file, group, names)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot be read: {' '.join(str(error).split())[:200]}") from error
     if spec.since is not None:
@@ -106,6 +113,34 @@ def read(path: pathlib.Path, group: int, spec: Spec, modified: float) -> UnitRow
         {role: texts(role) for role in ("step", "replica")},
         problems,
     )
+
+
+def _read(file: Any, group: int, names: dict[str, str]) -> Any:
+    """A row group; lists of a recording that its numbers of each sequence imply are not read."""
+
+    def read(columns: Iterable[str]) -> Any:
+        return file.read_row_group(group, columns=list(columns), use_threads=False)
+
+    there = {*file.schema_arrow.names}
+    is_recording = VERSION_KEY in (file.schema_arrow.metadata or {})
+    wanted = [*names.values()]
+    if not is_recording or not {ROLLOUT, MASK} <= {*wanted} or TOKENS not in there:
+        return read(wanted)
+    numbers = read({TOKENS, OLDEST, NEWEST} & there)
+    has_versions = VERSIONS in wanted and {OLDEST, NEWEST} <= there
+    is_fixed = has_versions and numbers.column(OLDEST).equals(numbers.column(NEWEST))
+    later = {MASK, VERSIONS} if is_fixed else {MASK}
+    table = read(name for name in wanted if name not in later)
+    lengths = _lengths(_whole(table.column(ROLLOUT)))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    if is_fixed:
+        table = table.append_column(VERSIONS, numbers.column(OLDEST))
+    if not np.array_equal(lengths, numbers.column(TOKENS).to_numpy()):
+        return table.append_column(MASK, read([MASK]).column(MASK))
+    count = int(lengths.sum())
+    ones = pa.py_buffer(np.full((count + 7) // 8, 255, np.uint8))
+    of_tokens = pa.Array.from_buffers(pa.bool_(), count, [None, ones])
+    return table.append_column(MASK, pa.ListArray.from_arrays(offsets, of_tokens))
 
 
 def _of_responses(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from counterweight_rl.audit.rows import Array
 from counterweight_rl.client import Client
 from counterweight_rl.partial_sums import PartialSums
 
@@ -20,7 +21,9 @@ _MOST = 4096
 _HEAD = struct.Struct("<8sQ")
 _MAGIC = b"cwaudit1"
 Key = tuple[str, str]
-"""("step", "12"), ("method", "token_tis"), or ("all", "")."""
+"""("step", "12"), ("method", "token_tis"), or ALL."""
+ALL: Key = ("all", "")
+"""The key of all sequences."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,13 @@ class Total:
             self.sums.sums + other.sums.sums, np.maximum(self.sums.maxima, other.sums.maxima)
         )
         return Total(both, self.vectors + other.vectors)
+
+
+def totals_of(sums: Array, maxima: Array, members: Array) -> Iterator[Total]:
+    """The sums of some rows of two matrices, in as few vectors as hold them."""
+    for begin in range(0, len(members), _MOST):
+        here = members[begin : begin + _MOST]
+        yield Total(PartialSums(sums[here].sum(0), maxima[here].max(0)), len(here))
 
 
 @dataclass(frozen=True)

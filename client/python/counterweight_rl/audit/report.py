@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterweight_rl.audit import keys, work
-from counterweight_rl.audit.part import Fault, Part, Problem, Total, from_bytes
+from counterweight_rl.audit.part import ALL, Fault, Part, Problem, Total, from_bytes
 from counterweight_rl.audit.spec import Spec
 from counterweight_rl.client import Client
 from counterweight_rl.config import Method
@@ -132,8 +132,8 @@ def of_part(part: Part, spec: Spec) -> Report:
     metrics: Mapping[str, float] = {}
     warnings: tuple[str, ...] = ()
     drift: dict[str, Sequence[Drift]] = {}
-    if work.ALL in part.totals:
-        answer = _answer(client, part.totals[work.ALL], work.PLAIN, digest, "all")
+    if ALL in part.totals:
+        answer = _answer(client, part.totals[ALL], work.PLAIN, digest, "all")
         metrics, warnings = answer.metrics, answer.warnings
         whole = _drift("all", answer)
         if "staleness" in spec.by and answer.staleness is not None:

@@ -56,7 +56,8 @@ class UnitRows:
         rollout: Log-probs of the policy that sampled, float32.
         old: Log-probs of the trainer's policy, float32.
         mask: 1 = the token counts, uint8.
-        versions: Version that sampled each token, int32 or int64; -1 = unknown.
+        versions: Version that sampled each token, int32 or int64; -1 = unknown. Of each sequence,
+            if it is one for all tokens of each.
         trained: The trainer's version of each sequence, int64; -1 = unknown.
         lengths: Positions of each sequence, int64.
         labels: A text for each sequence, by "step" and "replica".
@@ -71,6 +72,11 @@ class UnitRows:
     lengths: Array
     labels: Mapping[str, Array]
     problems: Mapping[str, int]
+
+    @property
+    def has_row_versions(self) -> bool:
+        """Whether ``versions`` are of sequences."""
+        return len(self.versions) == len(self.lengths) != len(self.mask)
 
     @cached_property
     def begins(self) -> Array:
@@ -103,6 +109,12 @@ class UnitRows:
     @cached_property
     def of_versions(self) -> Versions:
         """The versions of each row."""
+        if self.has_row_versions:
+            here = np.flatnonzero(self.tokens > 0)
+            version = self.versions[here].astype(np.int64)
+            one = np.where(self.tokens > 0, self.versions, -1)
+            begin = self.begins[here]
+            return Versions(one, one, here, version, begin, begin + self.lengths[here])
         low = np.full(len(self.lengths), -1)
         high = low.copy()
         begins = self.begins[self.lengths > 0]
@@ -122,22 +134,25 @@ class UnitRows:
         return Versions(low, high, row, version, begin, end)
 
     @cached_property
-    def stale_versions(self) -> tuple[Array, int]:
-        """Versions as int32, -1 = unknown, and the trainer's, from which staleness counts back."""
-        trained = int(self.trained[0])
+    def stale_versions(self) -> Array:
+        """The version of each token, int32; staleness counts back from NEWEST, -1 = unknown."""
+        versions, trained = self.versions, int(self.trained[0])
         if (
-            self.versions.dtype == np.int32
+            versions.dtype == np.int32
             and 0 <= trained <= NEWEST
             and (self.trained == trained).all()
-            and self.versions.min(initial=0) >= -1
-            and self.versions.max(initial=0) <= trained
+            and versions.min(initial=0) >= 0
+            and versions.max(initial=0) <= trained
         ):
-            return self.versions, trained
+            return self._of_tokens(versions + np.int32(NEWEST - trained))
         # Rows of an unknown trainer's version get a shift that no version survives.
         shifts = np.where(self.trained < 0, 2 * NEWEST, NEWEST - self.trained)
-        stale = self.versions + np.repeat(shifts, self.lengths)
-        stale[(self.versions < 0) | (stale < 0) | (stale > NEWEST)] = -1
-        return stale.astype(np.int32), NEWEST
+        stale = versions + (shifts if self.has_row_versions else np.repeat(shifts, self.lengths))
+        stale[(versions < 0) | (stale < 0) | (stale > NEWEST)] = -1
+        return self._of_tokens(stale.astype(np.int32))
+
+    def _of_tokens(self, versions: Array) -> Array:
+        return np.repeat(versions, self.lengths) if self.has_row_versions else versions
 
 
 def make(
@@ -168,7 +183,9 @@ def make(
     versions = lists.get("policy_versions")
     if versions is None:
         of_rows = numbers("policy_versions")
-        versions = np.repeat(np.full(len(lengths), -1) if of_rows is None else of_rows, lengths)
+        versions = np.full(len(lengths), -1) if of_rows is None else of_rows
+        if len(lengths) == len(lists["response_mask"]):
+            versions = np.repeat(versions, lengths)  # has_row_versions counts
     if versions.min(initial=0) < -1:
         versions = np.maximum(versions, -1)
     trained = numbers("policy_version")

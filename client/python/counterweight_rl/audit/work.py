@@ -5,24 +5,33 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from counterweight_rl.audit import keys, sources
-from counterweight_rl.audit.part import Fault, Part, Problem, Total
-from counterweight_rl.audit.rows import SourceError, UnitRows
+from counterweight_rl.audit.part import Fault, Part, Problem, totals_of
+from counterweight_rl.audit.pieces import Split, Tokens, whole
+from counterweight_rl.audit.rows import NEWEST, Array, SourceError, UnitRows
 from counterweight_rl.audit.spec import LOCAL, Spec
 from counterweight_rl.client import Client
 from counterweight_rl.config import Method, Preset
 from counterweight_rl.errors import CounterweightError, InvalidRequestError
+from counterweight_rl.local.connection_sync import LocalConnection
+from counterweight_rl.local.plan import Pieces
 from counterweight_rl.local.target import read_target
 from counterweight_rl.transport.channel import TlsConfig
 
 PLAIN: Method = "none"
 """The method with the metrics of the drift alone."""
-ALL = ("all", "")
 Arrays = dict[str, Any]
+_SETTINGS: Arrays = {
+    "outputs": ["keep_mask"],
+    "non_finite": "drop",
+    "partial_sums": True,
+    "omit_loss": True,
+}
 
 
 def client(spec: Spec | None = None) -> Client:
@@ -37,6 +46,13 @@ def _open(
     target: str, timeout: float | None, token_file: str | None, tls: TlsConfig | None
 ) -> Client:
     return Client(target, timeout=timeout, token_file=token_file, tls=tls)
+
+
+@functools.cache
+def _library(target: str) -> LocalConnection | None:
+    """The engine of this process, which sums parts in one pass; None: another one."""
+    local = read_target(target)
+    return None if local is None else LocalConnection(local, None, None)
 
 
 def check_methods(spec: Spec) -> None:
@@ -81,56 +97,66 @@ def _compute(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> N
     if not len(rows.lengths):
         return
     engine = client(spec)
-    whole = keys.Tokens(rows.rollout, rows.old, rows.mask, rows.lengths)
-    versions, trained = rows.stale_versions
-    given = _given(whole)
-    given.update(policy_versions=versions, policy_version=trained)
-    part.add_total(ALL, _sums(engine, PLAIN, given), engine)
-    for values, tokens in keys.split(rows, [key for key in spec.by if key != "staleness"]):
-        found = _sums(engine, PLAIN, _given(tokens))
-        for value in values:
-            part.add_total(value, found, engine)
+    for split in keys.split(rows, spec.by):
+        found = _sums_of_parts(spec, PLAIN, split)
+        for key, members in split.members:
+            for total in totals_of(*found, members):
+                part.add_total(key, total, engine)
+    everything = replace(whole(rows), versions=None)
+    one = Split(everything, np.zeros(len(rows.lengths), np.int32), 1, [])
     for name, method in spec.methods.items():
-        given = _given(whole)
-        if _needs_current(name, method, spec):
-            given["current_log_probs"] = given.pop("old_log_probs")
-        part.add_total(("method", name), _sums(engine, method, given), engine)
+        needs_current = _needs_current(name, method, spec)
+        found = _sums_of_parts(spec, method, one, needs_current=needs_current)
+        for total in totals_of(*found, np.array([0])):
+            part.add_total(("method", name), total, engine)
     if spec.doctor:
         _examine(part, path, group, rows, spec)
 
 
-def _given(tokens: keys.Tokens) -> Arrays:
-    """The arguments of a call with them."""
-    return {
+def _sums_of_parts(
+    spec: Spec, method: Method, split: Split, *, needs_current: bool = False
+) -> tuple[Array, Array]:
+    """``PartialSums.sums`` and ``.maxima`` of each part, as matrices."""
+    local = _library(spec.target)
+    if local is not None:
+        call = _call(method, split.tokens, needs_current=needs_current)
+        kind = (repr(method), needs_current, split.tokens.versions is None)
+        batch = Pieces(call, call["sequence_lengths"], split.part_of, split.num_parts)
+        found = local.sum_parts(kind, call, batch)
+        if found is not None:
+            return found
+    engine = client(spec)
+    apart = [
+        engine.correct(**_call(method, split.part(index), needs_current=needs_current)).sums
+        for index in range(split.num_parts)
+    ]
+    return np.stack([each.sums for each in apart]), np.stack([each.maxima for each in apart])
+
+
+def _call(method: Method, tokens: Tokens, *, needs_current: bool) -> Arrays:
+    """The arguments of ``correct``."""
+    call = {
+        "method": method,
         "rollout_log_probs": tokens.rollout,
-        "old_log_probs": tokens.old,
+        "current_log_probs" if needs_current else "old_log_probs": tokens.old,
         "response_mask": tokens.mask,
         "sequence_lengths": tokens.lengths,
+        **_SETTINGS,
     }
-
-
-def _sums(engine: Client, method: Method, given: Arrays) -> Total:
-    result = engine.correct(
-        method=method,
-        outputs=["keep_mask"],
-        non_finite="drop",
-        partial_sums=True,
-        omit_loss=True,
-        **given,
-    )
-    return Total(result.sums)
+    if tokens.versions is not None:
+        call.update(policy_versions=tokens.versions, policy_version=NEWEST)
+    return call
 
 
 def _examine(part: Part, path: str, group: int, rows: UnitRows, spec: Spec) -> None:
-    versions, trained = rows.stale_versions
     try:
         found = client(spec).diagnose(
             response_mask=rows.mask,
             rollout_log_probs=rows.rollout,
             old_log_probs=rows.old,
             sequence_lengths=rows.lengths,
-            policy_versions=versions,
-            policy_version=trained,
+            policy_versions=rows.stale_versions,
+            policy_version=NEWEST,
         )
     except CounterweightError as error:
         part.add_problem(Problem(path, f"is not examined for faults: {error}", 0, 0))
@@ -171,7 +197,8 @@ def _needs_current(name: str, method: Preset, spec: Spec) -> bool:
     failures = []
     for needs, trained in ((False, "old_log_probs"), (True, "current_log_probs")):
         try:
-            _sums(client(spec), method, {**batch, trained: ones})
+            tried: Arrays = {**batch, **_SETTINGS, trained: ones}
+            client(spec).correct(method=method, **tried)
             _checked[key] = needs
             return needs
         except InvalidRequestError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from counterweight_rl.forks import begin_in_children
 from counterweight_rl.local.engine import Engine, Publisher
 from counterweight_rl.local.placing import STOP
 from counterweight_rl.local.plain_calls import Known, copy_arrays
+from counterweight_rl.local.plan import Pieces, Plan
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.one_process import refuse_at_exit
 from counterweight_rl.result import Result
@@ -108,6 +109,18 @@ class LocalCalls:
         with self._under_way(call.request_id, stop):
             return self._engine.run(call, timeout, stop)
 
+    def sum_parts(
+        self, plan: Plan | None, call: Mapping[str, Any], batch: Pieces, timeout: float | None
+    ) -> tuple[Plan, tuple[Any, Any] | None]:
+        """``Engine.sum_parts``, and the plan, which is made of the call if there is none."""
+        stop = STOP()
+        with self._under_way(None, stop):
+            if plan is None:
+                whole: calls.Call[Result[Any]] = calls.correct(**call)
+                assert whole.correction is not None
+                plan = self._engine.plan(whole.correction, whole.limit(timeout))
+            return plan, self._engine.sum_parts(plan, batch, stop)
+
     @contextmanager
     def _under_way(self, request_id: str | None, stop: STOP) -> Iterator[None]:
         self._begin(request_id, stop)
@@ -145,6 +158,7 @@ class LocalBase:
         self._publisher = publisher
         self.computes_on_device = target.backend == "cuda"
         self._calls = LocalCalls(target, publisher)
+        self._part_plans: dict[Hashable, Plan] = {}
 
     def compare_versions(self, server: str) -> None:
         """Does nothing: the binary interface of the library is compared when it is loaded."""
@@ -206,6 +220,23 @@ class LocalConnection(LocalBase):
         result = self.run(whole)
         self._calls.learn(known, call, whole, self._timeout)
         return result
+
+    def sum_parts(
+        self, kind: Hashable, call: Mapping[str, Any], batch: Pieces
+    ) -> tuple[Any, Any] | None:
+        """Sums the parts of a batch; see ``Engine.sum_parts``.
+
+        Args:
+            kind: What calls have in common that differ in arrays alone.
+            call: The arguments of ``correct``; read for the first batch of a kind.
+            batch: The batch.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        plan = self._part_plans.get(kind)
+        self._part_plans[kind], found = self._calls.sum_parts(plan, call, batch, self._timeout)
+        return found
 
     def later(self, call: Mapping[str, Any]) -> Callable[[], Result[Any]] | None:
         """Copies the arrays of a call of ``correct``; returns what answers it.

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from counterweight_rl import calls, step_report
 from counterweight_rl.arrays import wire
 from counterweight_rl.arrays.device_array import ForeignTensor
@@ -20,6 +22,7 @@ from counterweight_rl.errors import (
 )
 from counterweight_rl.local import json_form, library
 from counterweight_rl.local.placing import STOP, Placing, place
+from counterweight_rl.local.plan import Pieces, Plan
 from counterweight_rl.local.prepared_calls import PreparedCalls
 from counterweight_rl.local.target import LocalTarget
 from counterweight_rl.messages import Message
@@ -163,6 +166,47 @@ class Engine:
             raise self._failure(call.request_id, call.sent)
         try:
             return json_form.load(answer.contents.message.copy())
+        finally:
+            self._library.cw_free(answer)
+
+    def plan(self, correction: Correction[Any], timeout: float | None) -> Plan:
+        """Prepares a call; see ``Plan``.
+
+        Raises:
+            CounterweightError: The call is refused.
+        """
+        try:
+            return Plan(self._library, self._handle, correction, timeout)
+        except ValueError:
+            raise self._failure(correction.head["request_id"], Sent()) from None
+
+    def sum_parts(self, plan: Plan, batch: Pieces, stop: STOP) -> tuple[Any, Any] | None:
+        """``PartialSums.sums`` and ``.maxima`` of parts of a batch, as matrices.
+
+        They are those of a run of each part's rows alone.
+
+        Args:
+            plan: Of a call with partial_sums and omit_loss.
+            batch: The batch.
+            stop: Ends the call from another thread.
+
+        Returns:
+            float64, a row for each part. None: they need a call for each part.
+
+        Raises:
+            CounterweightError: It failed; one of its kinds.
+        """
+        answer = ctypes.POINTER(library.Answer)()
+        code = plan.sum_parts(batch, ctypes.addressof(stop), answer)
+        if code == StatusCode.FAILED_PRECONDITION.value[0]:
+            return None
+        if code:
+            raise self._failure(None, Sent())
+        try:
+            sums, maxima = (
+                np.frombuffer(answer.contents.tensors[i].copy(), np.float64) for i in range(2)
+            )
+            return sums.reshape(batch.num_parts, -1), maxima.reshape(batch.num_parts, -1)
         finally:
             self._library.cw_free(answer)
 

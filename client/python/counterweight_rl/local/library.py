@@ -122,6 +122,16 @@ class Answer(ctypes.Structure):
     )
 
 
+class Parts(ctypes.Structure):
+    """cw_parts."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("part_of_row", ctypes.c_void_p),
+        ("num_parts", ctypes.c_size_t),
+    )
+
+
 class Partial(ctypes.Structure):
     """cw_partial."""
 
@@ -161,6 +171,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cw_open": (ctypes.c_int, (ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p))),
     "cw_correct": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
     "cw_diagnose": (ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(Request), _ANSWER)),
+    "cw_sum_parts": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Parts), _ANSWER),
+    ),
     "cw_sums": (
         ctypes.c_int,
         (ctypes.POINTER(Answer), ctypes.c_int32, ctypes.POINTER(Bytes)),

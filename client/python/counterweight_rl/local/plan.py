@@ -6,6 +6,8 @@ import ctypes
 import struct
 import uuid
 import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,23 @@ _ABSENT = struct.pack("=Q", library.ABSENT_BITS)
 _DOUBLE_BYTES = 8
 _NO_INPUTS = (0,) * library.MAX_INPUTS
 _NO_OUTPUTS = (0,) * library.MAX_OUTPUTS
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A packed batch, and parts of its rows. All arrays are contiguous.
+
+    Attributes:
+        inputs: By argument, of the types that the plan was made with.
+        lengths: Positions of each row, int64.
+        part_of: The part of each row, int32; -1: none.
+        num_parts: How many there are.
+    """
+
+    inputs: Mapping[str, Any]
+    lengths: Any
+    part_of: Any
+    num_parts: int
 
 
 class Plan:
@@ -114,6 +133,40 @@ class Plan:
             *place,
         )
         code: int = self._functions.cw_run(self._plan, batch)
+        return code
+
+    def sum_parts(self, batch: Pieces, stop: int, answer: Any) -> int:
+        """Calls cw_sum_parts.
+
+        Args:
+            batch: The batch.
+            stop: Address of an int32.
+            answer: A pointer, which is set.
+
+        Returns:
+            The library's code.
+        """
+        packed = _BATCH.pack(
+            _BATCH.size,
+            len(batch.lengths),
+            batch.lengths.ctypes.data,
+            -1,
+            *(batch.inputs[name].ctypes.data for name in self.inputs),
+            *self._no_inputs,
+            *_NO_OUTPUTS,
+            *(0, 0, 0),
+            self._timeout_seconds,
+            stop,
+            library.HOST,
+            0,
+            0,
+        )
+        parts = library.Parts(
+            ctypes.sizeof(library.Parts), batch.part_of.ctypes.data, batch.num_parts
+        )
+        code: int = self._functions.cw_sum_parts(
+            self._plan, packed, ctypes.byref(parts), ctypes.byref(answer)
+        )
         return code
 
     def result(self, numbers: Any, arrays: dict[str, Any], request_id: str | None) -> Result[Any]:

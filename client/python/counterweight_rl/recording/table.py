@@ -15,6 +15,10 @@ SCHEMA_VERSION = 1
 """The version of the columns; a reader refuses files of a later one."""
 VERSION_KEY = b"counterweight.schema_version"
 """The key of the version in a file's metadata."""
+TOKENS = "tokens"
+"""The column with the tokens of each sequence that count."""
+OLDEST, NEWEST = "oldest_version", "newest_version"
+"""The columns with the least and the largest policy version of each sequence's positions."""
 _LABELS = {
     "run": pa.string(),
     "replica": pa.string(),
@@ -52,6 +56,11 @@ def to_table(rows: Sequence[Rows]) -> Any:
         # Readers need a third less time for elements that cannot be null.
         lists = pa.list_(pa.field("element", elements, nullable=False))
         made[name] = pa.ListArray.from_arrays(offsets, flat, type=lists)
+        if name == MASK:
+            made[TOKENS] = pa.array(_by_row(np.add, held != 0, shorter), pa.int64())
+        elif name == VERSIONS:
+            made[OLDEST] = pa.array(_by_row(np.minimum, held, shorter), pa.int32())
+            made[NEWEST] = pa.array(_by_row(np.maximum, held, shorter), pa.int32())
     metadata = {VERSION_KEY: str(SCHEMA_VERSION), b"counterweight.client": __version__}
     return pa.table(made).replace_schema_metadata(metadata)
 
@@ -71,6 +80,15 @@ def options(schema: Any) -> dict[str, Any]:
         "use_dictionary": repeating,
         "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
     }
+
+
+def _by_row(add: np.ufunc, values: Array, lengths: Array) -> Array:
+    """Adds up the values of each row, to 0 without any."""
+    found = np.zeros(len(lengths), np.int64)
+    has = lengths > 0
+    if has.any():
+        found[has] = add.reduceat(values, (np.cumsum(lengths) - lengths)[has], dtype=np.int64)
+    return found
 
 
 def _joined(rows: Sequence[Rows], name: str) -> Array:
