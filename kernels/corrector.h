@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +74,8 @@ struct CorrectResult {
   BatchSums sums{};
   // Empty unless Outputs::partial_sums.
   PartialSums partial;
+  // Metrics that a caller's run computes beside the sums; backends have none.
+  std::map<std::string, double> token_metrics;
 
   void SetLossCount(double count);
 };

@@ -28,6 +28,18 @@ bool WantsTokens(const Plan& plan, const Outputs& outputs) {
          outputs.sequence_reasons != nullptr;
 }
 
+// Bins of a plan. A thread keeps those of its last one: small batches of one
+// method follow each other, and a layout takes as long as 1,000 tokens.
+PartialBins* LocalBins(const Plan& plan) {
+  thread_local CorrectionSpec spec;
+  thread_local std::optional<PartialBins> bins;
+  if (!bins || !(spec == plan.spec)) {
+    bins.emplace(plan);
+    spec = plan.spec;
+  }
+  return &*bins;
+}
+
 // The schedules of one walk over the batch. Jobs point to them.
 class Schedules {
  public:
@@ -79,16 +91,15 @@ class CpuRun final : public CorrectRun {
     // The plan and the last sums are computed on this thread.
     const DefaultFloatModes modes;
     RowRecord total;
-    std::optional<PartialBins> partial;
-    if (outputs_.partial_sums) partial.emplace(plan_);
+    PartialBins* const partial =
+        outputs_.partial_sums ? LocalBins(plan_) : nullptr;
     StalenessResult staleness;
     if ((plan_.loss.active && !Prepare()) ||
-        !walk_.Finish(MainJob(), &total, partial ? &*partial : nullptr,
+        !walk_.Finish(MainJob(), &total, partial,
                       MeasuresStaleness() ? &staleness : nullptr)) {
       return {.status = CorrectStatus::kStopped};
     }
-    CorrectResult result =
-        MakeResult(plan_, batch_, total, partial ? &*partial : nullptr);
+    CorrectResult result = MakeResult(plan_, batch_, total, partial);
     result.SetLossCount(loss_.count);
     if (MeasuresStaleness()) TakeStaleness(staleness, &result);
     if (result.status == CorrectStatus::kOk &&

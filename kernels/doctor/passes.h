@@ -93,6 +93,10 @@ struct Passes {
   void (*sum_repairs)(const PairInput& input, double* sums);
   // Sets *totals, and k3 of each row. Rows have at least one token.
   void (*sum_drift)(const DriftInput& input, DriftTotals* totals);
+  // Writes e^x and e^x - 1 of each number. All are [n].
+  void (*exponentials)(const double* x, int64_t n, double* exp, double* expm1);
+  // Writes the natural logarithm of each number (log64).
+  void (*logarithms)(const double* x, int64_t n, double* log);
 };
 
 const Passes* GenericPasses();

@@ -219,8 +219,28 @@ inline void sum_pairs(const PairInput& input, double* sums) {
   sum_ratios(input, sums);
 }
 
+inline void exponentials(const double* x, int64_t n, double* exp,
+                         double* expm1) {
+  int64_t i = 0;
+  for (; i + kWideLanes <= n; i += kWideLanes) {
+    const auto terms = exp_terms64(load<WideVec>(x + i));
+    store(terms.exp, exp + i);
+    store(terms.expm1, expm1 + i);
+  }
+  for (; i < n; ++i) {
+    const auto terms = exp_terms64(x[i]);
+    exp[i] = terms.exp;
+    expm1[i] = terms.expm1;
+  }
+}
+
+inline void logarithms(const double* x, int64_t n, double* log) {
+  for (int64_t i = 0; i < n; ++i) log[i] = log64(x[i]);
+}
+
 constexpr Passes make_passes(const char* name) {
-  return {name, &count, &sum_pairs, &sum_repairs, &sum_drift};
+  return {name,       &count,        &sum_pairs, &sum_repairs,
+          &sum_drift, &exponentials, &logarithms};
 }
 
 }  // namespace COUNTERWEIGHT_ISA

@@ -97,7 +97,8 @@ Failure Compute(kernels::Corrector* corrector, const Decoded& decoded,
   const kernels::StopRequest stop = [&cancellation] {
     return cancellation.Code() != CW_OK;
   };
-  if (!versions.came && !placed.is_on_device()) {
+  if (!versions.came && !placed.is_on_device() &&
+      !decoded.HasTokenMetrics()) {
     *result = corrector->CorrectUnlessStopped(decoded.method.spec, batch,
                                               outputs, stop);
   } else {

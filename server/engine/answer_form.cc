@@ -77,6 +77,22 @@ kernels::BatchSums FullSums() {
   return sums;
 }
 
+// A row of two tokens, so that every mean has a term.
+void AddNamesOfTokenMetrics(const Method& method, MetricMap* metrics) {
+  constexpr float kValues[] = {-1.0f, -2.0f};
+  constexpr uint8_t kOnes[] = {1, 1};
+  constexpr float kWeights[] = {1.0f, 1.0f};
+  constexpr int64_t kOffsets[] = {0, 2};
+  kernels::Batch batch;
+  batch.num_sequences = 1;
+  batch.offsets = kOffsets;
+  batch.response_mask = kOnes;
+  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
+  method.token_metrics(
+      CorrectedTokens(batch, method.spec.non_finite, kOnes, kWeights),
+      FullSums(), metrics);
+}
+
 // Both ascending; a name that the form lacks would be lost.
 Violations Spread(const MetricMap& found, const std::vector<std::string>& names,
                   double* metrics) {
@@ -107,6 +123,7 @@ AnswerForm::AnswerForm(const Decoded& decoded) {
     MetricMap metrics;
     Violations ignored;
     method.report(FullSums(), &metrics, &ignored);
+    if (decoded.HasTokenMetrics()) AddNamesOfTokenMetrics(method, &metrics);
     for (const auto& [name, value] : metrics) metrics_.push_back(name);
     return;
   }
@@ -121,8 +138,9 @@ AnswerForm::AnswerForm(const Decoded& decoded) {
 }
 
 Violations AnswerForm::Write(const Decoded& decoded,
-                             const kernels::BatchSums& sums,
+                             const kernels::CorrectResult& result,
                              double* numbers) const {
+  const kernels::BatchSums& sums = result.sums;
   const Method& method = decoded.method;
   Violations violations = CheckStated(decoded.stated, sums);
   if (!violations.empty()) return violations;
@@ -147,7 +165,7 @@ Violations AnswerForm::Write(const Decoded& decoded,
   }
   if (decoded.omits_metrics && !method.report_judges) return violations;
   MetricMap found;
-  violations = Report(decoded, sums, &found);
+  violations = Report(decoded, result, &found);
   if (!violations.empty() || decoded.omits_metrics) return violations;
   return Spread(found, metrics_, metrics);
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sums.h"
+#include "kernels/corrector.h"
 #include "server/engine/codec.h"
 
 namespace counterweight::server {
@@ -40,7 +40,7 @@ class AnswerForm {
   // Writes [num_numbers()] but the seconds. Returns the violations that only
   // the sums show; the numbers are undefined then. REQUIRES: decoded is of the
   // method.
-  Violations Write(const Decoded& decoded, const kernels::BatchSums& sums,
+  Violations Write(const Decoded& decoded, const kernels::CorrectResult& result,
                    double* numbers) const;
 
   // Writes what Encode writes, but staleness, from an answer's numbers.

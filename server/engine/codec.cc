@@ -239,6 +239,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
           {}};
 }
 
+bool Decoded::HasTokenMetrics() const {
+  const kernels::DeviceInputs& on_device = tensors.on_device;
+  return method.token_metrics && !omits_metrics && on_device.roles == 0 &&
+         !on_device.mask;
+}
+
 kernels::Batch BatchOf(const Decoded& decoded) {
   const Layout& layout = decoded.layout;
   const Groups& groups = decoded.groups;
@@ -298,10 +304,11 @@ AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums) {
   return numbers;
 }
 
-Violations Report(const Decoded& decoded, const kernels::BatchSums& sums,
+Violations Report(const Decoded& decoded, const kernels::CorrectResult& result,
                   MetricMap* metrics) {
   Violations violations;
-  decoded.method.report(sums, metrics, &violations);
+  decoded.method.report(result.sums, metrics, &violations);
+  metrics->insert(result.token_metrics.begin(), result.token_metrics.end());
   if (violations.empty() || !decoded.returns_sums) return violations;
   metrics->clear();
   return {};
@@ -336,7 +343,7 @@ Violations Encode(const Decoded& decoded, const kernels::CorrectResult& result,
   MetricMap metrics;
   if (!violations.empty()) return violations;
   if (method.report) {
-    violations = Report(decoded, sums, &metrics);
+    violations = Report(decoded, result, &metrics);
   } else {
     metrics = kernels::Metrics(method.spec, method.rule_names, sums);
   }

@@ -44,6 +44,10 @@ struct Decoded {
   // CorrectResponse.sums is wanted.
   bool returns_sums = false;
   PartialIdentity partial;
+
+  // CorrectResult::token_metrics are wanted, and the tensors lie in host
+  // memory.
+  bool HasTokenMetrics() const;
 };
 
 // Returns all violations, or a request that can be computed once a stream's
@@ -90,7 +94,7 @@ AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums);
 // Makes the metrics of a method that has a report. Violations are what the sums
 // alone show to be wrong; a part of a step has no metrics then, as that is
 // judged by the step's sums.
-Violations Report(const Decoded& decoded, const kernels::BatchSums& sums,
+Violations Report(const Decoded& decoded, const kernels::CorrectResult& result,
                   MetricMap* metrics);
 
 // Writes these numbers, the metrics and the warnings.

@@ -35,6 +35,8 @@ struct Method {
   // metrics. See Translation::report.
   std::function<void(const kernels::BatchSums&, MetricMap*, Violations*)>
       report;
+  // See Translation::token_metrics.
+  TokenMetrics token_metrics;
   // The method needs its sums even without metrics, to decide whether it can
   // answer.
   bool report_judges = false;

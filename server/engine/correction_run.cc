@@ -1,8 +1,11 @@
 #include "server/engine/correction_run.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
+
+#include "server/engine/corrected_tokens.h"
 
 namespace counterweight::server {
 namespace {
@@ -69,9 +72,70 @@ class MeasuredRun final : public kernels::CorrectRun {
   const std::unique_ptr<kernels::CorrectRun> run_;
 };
 
-}  // namespace
+// Adds CorrectResult::token_metrics.
+class TokenMetricsRun final : public kernels::CorrectRun {
+ public:
+  TokenMetricsRun(const Decoded& decoded, const kernels::Batch& batch,
+                  kernels::Outputs* outputs)
+      : decoded_(decoded),
+        batch_(batch),
+        keep_(outputs->keep_mask),
+        weights_(outputs->weights) {
+    const auto positions =
+        static_cast<size_t>(batch.offsets[batch.num_sequences]);
+    if (keep_ == nullptr) {
+      own_keep_ = std::make_unique_for_overwrite<uint8_t[]>(positions);
+      outputs->keep_mask = own_keep_.get();
+      keep_ = own_keep_.get();
+    }
+    if (weights_ == nullptr) {
+      own_weights_ = std::make_unique_for_overwrite<float[]>(positions);
+      outputs->weights = own_weights_.get();
+      weights_ = own_weights_.get();
+    }
+  }
 
-std::unique_ptr<kernels::CorrectRun> BeginCorrection(
+  // Called once, before the others: `run` writes to the outputs.
+  void Take(std::unique_ptr<kernels::CorrectRun> run) { run_ = std::move(run); }
+
+  void Advance(int64_t rows, bool has_mask) override {
+    run_->Advance(rows, has_mask);
+  }
+
+  kernels::Turn TakeTurn(std::function<void()> wake) override {
+    return run_->TakeTurn(std::move(wake));
+  }
+
+  kernels::CorrectResult Finish() override {
+    kernels::CorrectResult result = run_->Finish();
+    if (result.status == kernels::CorrectStatus::kOk) {
+      decoded_.method.token_metrics(
+          CorrectedTokens(batch_, decoded_.method.spec.non_finite, keep_,
+                          weights_),
+          result.sums, &result.token_metrics);
+    }
+    return result;
+  }
+
+ private:
+  const Decoded& decoded_;
+  const kernels::Batch batch_;
+  const uint8_t* keep_;
+  const float* weights_;
+  std::unique_ptr<uint8_t[]> own_keep_;
+  std::unique_ptr<float[]> own_weights_;
+  std::unique_ptr<kernels::CorrectRun> run_;
+};
+
+int64_t LongestRow(const Layout& layout) {
+  int64_t longest = 0;
+  for (size_t i = 1; i < layout.offsets.size(); ++i) {
+    longest = std::max(longest, layout.offsets[i] - layout.offsets[i - 1]);
+  }
+  return longest;
+}
+
+std::unique_ptr<kernels::CorrectRun> BeginMeasured(
     kernels::Corrector* corrector, const Decoded& decoded,
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
     const kernels::Outputs& outputs, kernels::StopRequest stop,
@@ -81,6 +145,30 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
   }
   return std::make_unique<MeasuredRun>(corrector, decoded, batch, versions,
                                        outputs, std::move(stop), stream);
+}
+
+}  // namespace
+
+std::unique_ptr<kernels::CorrectRun> BeginCorrection(
+    kernels::Corrector* corrector, const Decoded& decoded,
+    const kernels::Batch& batch, const kernels::PolicyVersions& versions,
+    const kernels::Outputs& outputs, kernels::StopRequest stop,
+    std::optional<void*> stream) {
+  if (!decoded.HasTokenMetrics() || stream) {
+    return BeginMeasured(corrector, decoded, batch, versions, outputs,
+                         std::move(stop), stream);
+  }
+  kernels::Outputs with_tokens = outputs;
+  auto run = std::make_unique<TokenMetricsRun>(decoded, batch, &with_tokens);
+  run->Take(BeginMeasured(corrector, decoded, batch, versions, with_tokens,
+                          std::move(stop), stream));
+  return run;
+}
+
+int64_t TokenMetricBytes(const Decoded& decoded) {
+  if (!decoded.HasTokenMetrics()) return 0;
+  return decoded.layout.num_positions * int64_t{sizeof(float) + 1} +
+         CorrectedTokens::ScratchBytes(LongestRow(decoded.layout));
 }
 
 int64_t VersionBytes(const Decoded& decoded) {

@@ -13,7 +13,8 @@
 namespace counterweight::server {
 
 // Corrector::Begin, or BeginInStream where a stream is given. If the request
-// has versions, Finish also fills BatchSums::staleness, on its own thread.
+// has versions, Finish also fills BatchSums::staleness, on its own thread, and
+// CorrectResult::token_metrics if Decoded::HasTokenMetrics().
 // `versions` are VersionsOf() of `decoded`, or of its placed inputs. `decoded`
 // must outlive the run.
 std::unique_ptr<kernels::CorrectRun> BeginCorrection(
@@ -21,6 +22,9 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
     const kernels::Outputs& outputs, kernels::StopRequest stop,
     std::optional<void*> stream = std::nullopt);
+
+// Host memory that token metrics take beside tensors and outputs, in bytes.
+int64_t TokenMetricBytes(const Decoded& decoded);
 
 // Host memory that versions take beside tensors, in bytes: spans, and copies
 // of blocks of device memory.

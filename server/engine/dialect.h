@@ -15,6 +15,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "kernels/spec.h"
 #include "kernels/sums.h"
+#include "server/engine/corrected_tokens.h"
 #include "server/engine/counts_use.h"
 #include "server/engine/release.h"
 #include "server/engine/violation.h"
@@ -23,6 +24,9 @@ namespace counterweight::server {
 
 // Metrics by name.
 using MetricMap = std::map<std::string, double>;
+using TokenMetrics =
+    std::function<void(const CorrectedTokens& tokens,
+                       const kernels::BatchSums& sums, MetricMap* metrics)>;
 
 // A metric without terms, where the other system answers NaN.
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -97,6 +101,10 @@ struct Translation {
   std::function<void(const kernels::BatchSums& sums, MetricMap* metrics,
                      Violations* violations)>
       report;
+  // Adds metrics that no sum has, by a pass over the tokens of a batch in host
+  // memory: the same names for every batch with tokens, and some or none of
+  // them for one without. Null: there are none.
+  TokenMetrics token_metrics;
   // True if `report` may fail a request by more than counts of tokens and
   // sequences.
   bool report_judges = false;

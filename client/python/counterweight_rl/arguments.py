@@ -122,7 +122,7 @@ def int_list(name: str, values: Any) -> list[int]:
     """
     what = "a one-dimensional sequence of integers"
     listed = items(name, values, what)
-    # Of thousands of lengths, builtins look at each in a tenth of the time.
+    # Builtins look at each of thousands of lengths in a tenth of the time.
     if {*map(type, listed)} == {int} and INT64[0] <= min(listed) and max(listed) <= INT64[1]:
         return listed
     if not all(_is_int(item) for item in listed):

@@ -9,6 +9,7 @@
 #include "server/engine/dialects/nemo_rl_correction.h"
 #include "server/engine/dialects/nemo_rl_loss.h"
 #include "server/engine/dialects/nemo_rl_metrics.h"
+#include "server/engine/dialects/nemo_rl_token_metrics.h"
 #include "server/engine/dialects/request_tensors.h"
 
 namespace counterweight::server {
@@ -85,6 +86,11 @@ Translation TranslateNemoRl(const Struct& block, bool ignore_unknown_fields,
   translation.report = [report](const kernels::BatchSums& sums,
                                 MetricMap* metrics, Violations*) {
     AddNemoRlMetrics(report, sums, metrics);
+  };
+  translation.token_metrics = [report](const CorrectedTokens& tokens,
+                                       const kernels::BatchSums& sums,
+                                       MetricMap* metrics) {
+    AddNemoRlTokenMetrics(report, tokens, sums, metrics);
   };
   return translation;
 }
