@@ -125,6 +125,15 @@ Violations CheckPadding(const kernels::LossSpec& loss, const Layout& layout) {
            "the batch padded"}};
 }
 
+// A filter reads its tensors on the host, and writes another mask there.
+Violations CheckFilter(const RowFilter& filter, const Tensors& tensors) {
+  const kernels::DeviceInputs& on_device = tensors.on_device;
+  if ((on_device.roles & TensorsOf(filter)) == 0 && !on_device.mask) return {};
+  return {{"method",
+           "drops sequences before anything else, which needs log-probs and "
+           "mask in host memory; copy them from the device"}};
+}
+
 }  // namespace
 
 RequestFacts FactsOf(const v1::CorrectRequest& request,
@@ -206,8 +215,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
         "staleness");
   }
   if (method.ok()) {
-    const uint32_t inputs = kernels::RequiredTensors(spec);
+    uint32_t inputs = kernels::RequiredTensors(spec);
     violations.Append(RequireTensors(inputs, tensors.value));
+    if (const auto& filter = method.value.row_filter) {
+      inputs |= TensorsOf(*filter);
+      violations.Append(CheckFilter(*filter, tensors.value));
+    }
     for (std::string& warning : WarnOfUnread(inputs, tensors.value)) {
       warnings.push_back(std::move(warning));
     }

@@ -37,6 +37,8 @@ struct Method {
       report;
   // See Translation::token_metrics.
   TokenMetrics token_metrics;
+  // See Translation::row_filter.
+  std::optional<RowFilter> row_filter;
   // The method needs its sums even without metrics, to decide whether it can
   // answer.
   bool report_judges = false;

@@ -138,6 +138,12 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
     for (const Violation& violation : decoded.violations) {
       result.violations.push_back(ByShadow(i, violation));
     }
+    if (decoded.ok() && decoded.value.method.row_filter) {
+      result.violations.push_back(
+          {Concat("shadows[", i, "]"),
+           "drops sequences before anything else, which is not described; "
+           "leave its threshold out"});
+    }
     shadow->decoded = std::move(decoded.value);
     result.value.push_back(std::move(shadow));
   }

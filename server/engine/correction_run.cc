@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/engine/corrected_tokens.h"
+#include "server/engine/row_filter.h"
 
 namespace counterweight::server {
 namespace {
@@ -127,14 +128,6 @@ class TokenMetricsRun final : public kernels::CorrectRun {
   std::unique_ptr<kernels::CorrectRun> run_;
 };
 
-int64_t LongestRow(const Layout& layout) {
-  int64_t longest = 0;
-  for (size_t i = 1; i < layout.offsets.size(); ++i) {
-    longest = std::max(longest, layout.offsets[i] - layout.offsets[i - 1]);
-  }
-  return longest;
-}
-
 std::unique_ptr<kernels::CorrectRun> BeginMeasured(
     kernels::Corrector* corrector, const Decoded& decoded,
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
@@ -147,6 +140,74 @@ std::unique_ptr<kernels::CorrectRun> BeginMeasured(
                                        outputs, std::move(stop), stream);
 }
 
+std::unique_ptr<kernels::CorrectRun> BeginWithTokens(
+    kernels::Corrector* corrector, const Decoded& decoded,
+    const kernels::Batch& batch, const kernels::PolicyVersions& versions,
+    const kernels::Outputs& outputs, kernels::StopRequest stop) {
+  if (!decoded.HasTokenMetrics()) {
+    return BeginMeasured(corrector, decoded, batch, versions, outputs,
+                         std::move(stop), std::nullopt);
+  }
+  kernels::Outputs with_tokens = outputs;
+  auto run = std::make_unique<TokenMetricsRun>(decoded, batch, &with_tokens);
+  run->Take(BeginMeasured(corrector, decoded, batch, versions, with_tokens,
+                          std::move(stop), std::nullopt));
+  return run;
+}
+
+// A correction of the sequences that the method's filter leaves.
+class FilteredRun final : public kernels::CorrectRun {
+ public:
+  FilteredRun(kernels::Corrector* corrector, const Decoded& decoded,
+              const kernels::Batch& batch,
+              const kernels::PolicyVersions& versions,
+              const kernels::Outputs& outputs, kernels::StopRequest stop)
+      : corrector_(corrector),
+        decoded_(decoded),
+        batch_(batch),
+        versions_(versions),
+        outputs_(outputs),
+        stop_(std::move(stop)),
+        mask_(std::make_unique_for_overwrite<uint8_t[]>(
+            static_cast<size_t>(batch.offsets[batch.num_sequences]))) {}
+
+  // The filter takes whole sequences.
+  void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
+
+  kernels::CorrectResult Finish() override {
+    const RowFilter& filter = *decoded_.method.row_filter;
+    const RowErrors errors = FilterRows(
+        filter, batch_, decoded_.method.spec.non_finite, mask_.get());
+    batch_.response_mask = mask_.get();
+    kernels::CorrectResult result =
+        BeginWithTokens(corrector_, decoded_, batch_, versions_, outputs_,
+                        std::move(stop_))
+            ->Finish();
+    if (result.status == kernels::CorrectStatus::kOk &&
+        !decoded_.omits_metrics) {
+      filter.report(errors, &result.token_metrics);
+    }
+    return result;
+  }
+
+ private:
+  kernels::Corrector* const corrector_;
+  const Decoded& decoded_;
+  kernels::Batch batch_;
+  const kernels::PolicyVersions versions_;
+  const kernels::Outputs outputs_;
+  kernels::StopRequest stop_;
+  const std::unique_ptr<uint8_t[]> mask_;
+};
+
+int64_t LongestRow(const Layout& layout) {
+  int64_t longest = 0;
+  for (size_t i = 1; i < layout.offsets.size(); ++i) {
+    longest = std::max(longest, layout.offsets[i] - layout.offsets[i - 1]);
+  }
+  return longest;
+}
+
 }  // namespace
 
 std::unique_ptr<kernels::CorrectRun> BeginCorrection(
@@ -154,20 +215,26 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
     const kernels::Outputs& outputs, kernels::StopRequest stop,
     std::optional<void*> stream) {
-  if (!decoded.HasTokenMetrics() || stream) {
+  if (stream) {
     return BeginMeasured(corrector, decoded, batch, versions, outputs,
                          std::move(stop), stream);
   }
-  kernels::Outputs with_tokens = outputs;
-  auto run = std::make_unique<TokenMetricsRun>(decoded, batch, &with_tokens);
-  run->Take(BeginMeasured(corrector, decoded, batch, versions, with_tokens,
-                          std::move(stop), stream));
-  return run;
+  if (decoded.method.row_filter) {
+    return std::make_unique<FilteredRun>(corrector, decoded, batch, versions,
+                                         outputs, std::move(stop));
+  }
+  return BeginWithTokens(corrector, decoded, batch, versions, outputs,
+                         std::move(stop));
 }
 
 int64_t TokenMetricBytes(const Decoded& decoded) {
-  if (!decoded.HasTokenMetrics()) return 0;
-  return decoded.layout.num_positions * int64_t{sizeof(float) + 1} +
+  const bool has_metrics = decoded.HasTokenMetrics();
+  const bool has_filter = decoded.method.row_filter.has_value();
+  if (!has_metrics && !has_filter) return 0;
+  // A mask; with metrics weights and another mask.
+  const int64_t of_position =
+      (has_filter ? 1 : 0) + (has_metrics ? int64_t{sizeof(float)} + 1 : 0);
+  return decoded.layout.num_positions * of_position +
          CorrectedTokens::ScratchBytes(LongestRow(decoded.layout));
 }
 

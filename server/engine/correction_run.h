@@ -23,7 +23,8 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     const kernels::Outputs& outputs, kernels::StopRequest stop,
     std::optional<void*> stream = std::nullopt);
 
-// Host memory that token metrics take beside tensors and outputs, in bytes.
+// Host memory that token metrics and a filter of rows take beside tensors and
+// outputs, in bytes.
 int64_t TokenMetricBytes(const Decoded& decoded);
 
 // Host memory that versions take beside tensors, in bytes: spans, and copies

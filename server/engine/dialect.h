@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "server/engine/corrected_tokens.h"
 #include "server/engine/counts_use.h"
 #include "server/engine/release.h"
+#include "server/engine/row_filter.h"
 #include "server/engine/violation.h"
 
 namespace counterweight::server {
@@ -105,6 +107,8 @@ struct Translation {
   // memory: the same names for every batch with tokens, and some or none of
   // them for one without. Null: there are none.
   TokenMetrics token_metrics;
+  // Drops sequences before anything else; its tensors are in host memory.
+  std::optional<RowFilter> row_filter;
   // True if `report` may fail a request by more than counts of tokens and
   // sequences.
   bool report_judges = false;

@@ -215,7 +215,7 @@ TEST(NemoRlTest, Refusals) {
       {R"({"kl_output_clamp_value": 0})", "kl_output_clamp_value"},
       {R"({"positive_example_nll_weight": 0.1})",
        "positive_example_nll_weight"},
-      {R"({"seq_logprob_error_threshold": 2})", "seq_logprob_error_threshold"},
+      {R"({"seq_logprob_error_threshold": -2})", "seq_logprob_error_threshold"},
       {R"({"global_valid_toks": -1})", "global_valid_toks"},
   };
   for (const Refusal& refusal : kRefusals) {

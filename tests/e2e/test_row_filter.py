@@ -1,0 +1,147 @@
+"""nemo_rl's seq_logprob_error_threshold: sequences count as masked, by all ways to call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import counterweight_rl as cw
+import numpy as np
+import pytest
+from server_process import ServerProcess
+
+THRESHOLD = "seq_logprob_error_threshold"
+BLOCK = {
+    "use_importance_sampling_correction": True,
+    "truncated_importance_sampling_type": "tis",
+    "truncated_importance_sampling_ratio": 1.5,
+    "reference_policy_kl_penalty": 0.0,
+}
+OF_FILTER = "seq_mult_prob_error"
+
+
+def make(rows: int = 40, length: int = 90, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rollout = -rng.exponential(size=(rows, length)).astype(np.float32)
+    spread = 10 ** rng.uniform(-3, 0.3, (rows, 1))
+    old = np.minimum(rollout + spread * rng.normal(size=rollout.shape), 0).astype(np.float32)
+    mask = (rng.random(rollout.shape) < 0.8).astype(np.uint8)
+    mask[3] = 0
+    return {
+        "rollout_log_probs": rollout,
+        "old_log_probs": old,
+        "current_log_probs": (old - 0.01).astype(np.float32),
+        "advantages": rng.normal(size=rollout.shape).astype(np.float32),
+        "response_mask": mask,
+    }
+
+
+def errors_of(batch: dict[str, np.ndarray], where: np.ndarray) -> np.ndarray:
+    """The mean of exp(|old - rollout|) of each row, 0 without a token."""
+    apart = np.abs(batch["old_log_probs"].astype(float) - batch["rollout_log_probs"])
+    sums = np.where(where, np.exp(np.where(where, apart, 0)), 0).sum(1)
+    means: np.ndarray = sums / np.maximum(where.sum(1), 1)
+    return means
+
+
+def dialect(threshold: float | None) -> cw.Dialect:
+    return cw.Dialect("nemo_rl", {**BLOCK, THRESHOLD: threshold})
+
+
+def correct(client: cw.Client, threshold: float | None, batch: Any, **more: Any) -> Any:
+    return client.correct(
+        method=dialect(threshold),
+        outputs=["weights", "keep_mask", "gradient"],
+        **batch,
+        **more,
+    )
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    for name in ("weights", "keep_mask", "gradient"):
+        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes()
+    assert found.loss == expected.loss
+    metrics = [
+        {n: m for n, m in result.metrics.items() if OF_FILTER not in n and n != "num_masked_seqs"}
+        for result in (found, expected)
+    ]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.fixture(params=["local", "message", "stream"])
+def client(request: pytest.FixtureRequest, server: ServerProcess, local_library: None) -> Any:
+    target = "local:?threads=2" if request.param == "local" else server.address
+    transport = {"message": "unary", "stream": "stream"}.get(request.param, "auto")
+    with cw.Client(target, transport=transport) as made:
+        yield made
+
+
+def test_a_filtered_row_is_a_masked_one(client: cw.Client) -> None:
+    batch = make()
+    errors = errors_of(batch, batch["response_mask"] != 0)
+    threshold = float(np.median(errors[errors > 0])) * (1 + 1e-9)
+    masked = {**batch, "response_mask": batch["response_mask"] * (errors <= threshold)[:, None]}
+    masked["response_mask"] = masked["response_mask"].astype(np.uint8)
+    expected = correct(client, None, masked)
+    # The third call of a kind is a prepared one.
+    for _ in range(3):
+        found = correct(client, threshold, batch)
+        assert_same(found, expected)
+        metrics = found.metrics
+        assert metrics["num_masked_seqs"] == (errors > threshold).sum() > 10
+        there = errors[errors > 0]
+        for suffix, rows in (("", there), ("_after_mask", there[there <= threshold])):
+            of_rows = {"mean": rows.mean(), "min": rows.min(), "max": rows.max()}
+            for name, value in of_rows.items():
+                found_value = metrics[f"{name}_{OF_FILTER}{suffix}"]
+                assert found_value == pytest.approx(value, rel=1e-6)
+
+
+def test_nothing_is_left_of_a_batch(client: cw.Client) -> None:
+    found = correct(client, 0.5, make())
+    assert found.loss == 0.0
+    assert not found.keep_mask.any()
+    assert not found.gradient.any()
+    assert found.metrics["num_valid_samples"] == 0
+    assert found.metrics[f"max_{OF_FILTER}_after_mask"] == 0
+
+
+@pytest.mark.parametrize("policy", ["drop", "neutralize"])
+def test_tokens_that_are_not_finite_have_no_part(client: cw.Client, policy: str) -> None:
+    batch = make(seed=1)
+    batch["old_log_probs"][5, 7] = np.nan
+    batch["response_mask"][5, 7] = 1
+    where = (batch["response_mask"] != 0) & np.isfinite(batch["old_log_probs"])
+    errors = errors_of(batch, where)
+    threshold = float(errors[5]) * 1.0001
+    left = (errors <= threshold)[:, None]
+    masked = {**batch, "response_mask": (batch["response_mask"] * left).astype(np.uint8)}
+    found = correct(client, threshold, batch, non_finite=policy)
+    assert_same(found, correct(client, None, masked, non_finite=policy))
+    assert found.non_finite_tokens == 1
+
+
+def test_a_number_that_is_refused_is_refused_in_a_dropped_row_too(client: cw.Client) -> None:
+    batch = make(seed=2)
+    batch["old_log_probs"][5, :] += 30
+    batch["old_log_probs"][5, 7] = np.nan
+    batch["response_mask"][5, 7] = 1
+    with pytest.raises(cw.InvalidRequestError, match="old_log_probs"):
+        correct(client, 1.0, batch)
+
+
+def test_sums_of_a_part_count_the_rows_that_are_left(client: cw.Client) -> None:
+    batch = make(seed=3)
+    errors = errors_of(batch, batch["response_mask"] != 0)
+    threshold = float(np.median(errors[errors > 0])) * (1 + 1e-9)
+    found = correct(client, threshold, batch, partial_sums=True)
+    left = (errors <= threshold)[:, None]
+    masked = {**batch, "response_mask": (batch["response_mask"] * left).astype(np.uint8)}
+    expected = correct(client, None, masked, partial_sums=True)
+    assert np.array_equal(found.sums.sums, expected.sums.sums)
+
+
+def test_a_shadow_with_a_filter_is_refused(client: cw.Client) -> None:
+    batch = make(seed=4)
+    del batch["current_log_probs"]
+    with pytest.raises(cw.InvalidRequestError, match="before anything else"):
+        client.diagnose(**batch, shadows=[dialect(1.5)])
