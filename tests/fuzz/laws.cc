@@ -8,6 +8,7 @@
 #include "google/rpc/status.pb.h"
 #include "kernels/corrector.h"
 #include "server/call/status.h"
+#include "server/engine/correction_run.h"
 #include "server/log/library_log.h"
 #include "spdlog/sinks/null_sink.h"
 #include "tests/fuzz/input.h"
@@ -85,7 +86,9 @@ void ExpectComputes(const server::Decoded& decoded, const kernels::Batch& batch,
       decoded.outputs, decoded.layout, server::PlaceInMessage, response);
   ExpectRoles(decoded, *response);
   const kernels::CorrectResult result =
-      Corrector().Correct(decoded.method.spec, batch, outputs);
+      server::BeginCorrection(&Corrector(), decoded, batch,
+                              server::VersionsOf(decoded), outputs, {})
+          ->Finish();
   if (result.status == kernels::CorrectStatus::kNonFinite) {
     ExpectReadable({server::ToViolation(result.non_finite)});
     return;

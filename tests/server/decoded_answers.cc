@@ -1,8 +1,8 @@
 #include "tests/server/decoded_answers.h"
 
 #include "kernels/corrector.h"
-#include "kernels/staleness.h"
 #include "server/engine/codec_tensors.h"
+#include "server/engine/correction_run.h"
 
 namespace counterweight::server {
 
@@ -34,15 +34,10 @@ Answer AnswerOf(const v1::CorrectRequest& request) {
   if (!answer.violations.empty()) return answer;
   const kernels::Outputs outputs = AllocateOutputs(
       decoded.outputs, decoded.layout, PlaceInMessage, &answer.response);
-  const kernels::Batch batch = BatchOf(decoded);
-  const kernels::PolicyVersions versions = VersionsOf(decoded);
-  kernels::CorrectResult computed =
-      corrector.Correct(decoded.method.spec, batch, outputs);
-  if (computed.status == kernels::CorrectStatus::kOk && versions.came) {
-    kernels::MeasureStaleness(decoded.method.spec, batch, versions,
-                              decoded.tensors.on_device, &corrector, {},
-                              &computed);
-  }
+  const kernels::CorrectResult computed =
+      BeginCorrection(&corrector, decoded, BatchOf(decoded),
+                      VersionsOf(decoded), outputs, {})
+          ->Finish();
   if (computed.status != kernels::CorrectStatus::kOk) {
     answer.violations.push_back(ToViolation(computed.non_finite));
     return answer;

@@ -14,6 +14,7 @@
 #include "counterweight/v1/correction_service.pb.h"
 #include "kernels/corrector.h"
 #include "server/engine/codec.h"
+#include "server/engine/correction_run.h"
 #include "tests/server/dialects/golden_request.h"
 
 namespace counterweight::server {
@@ -36,7 +37,9 @@ Answer Correct(const v1::CorrectRequest& request) {
   const kernels::Outputs outputs = AllocateOutputs(
       decoded.outputs, decoded.layout, PlaceInMessage, &answer.response);
   const kernels::CorrectResult computed =
-      corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
+      BeginCorrection(&corrector, decoded, BatchOf(decoded),
+                      VersionsOf(decoded), outputs, {})
+          ->Finish();
   if (computed.status == kernels::CorrectStatus::kNonFinite) {
     answer.violations.push_back(ToViolation(computed.non_finite));
     return answer;

@@ -17,6 +17,7 @@
 #include "kernels/corrector.h"
 #include "kernels/methods.h"
 #include "server/engine/codec.h"
+#include "server/engine/correction_run.h"
 #include "server/engine/equivalents.h"
 #include "tests/server/dialects/blocks.h"
 #include "tests/testing/random_rows.h"
@@ -118,7 +119,9 @@ v1::CorrectResponse Correct(const v1::CorrectRequest& request) {
     const kernels::Outputs outputs = AllocateOutputs(
         decoded.outputs, decoded.layout, PlaceInMessage, &response);
     const kernels::CorrectResult result =
-        corrector.Correct(decoded.method.spec, BatchOf(decoded), outputs);
+        BeginCorrection(&corrector, decoded, BatchOf(decoded),
+                        VersionsOf(decoded), outputs, {})
+            ->Finish();
     EXPECT_EQ(result.status, kernels::CorrectStatus::kOk);
     violations = Encode(decoded, result, &response);
   }

@@ -48,9 +48,31 @@ std::vector<kernels::Row> RowsOf(const Golden& golden) {
   return rows;
 }
 
+// Masks the rows that the filter drops; returns its metrics.
+MetricMap Filter(const RowFilter& filter, std::vector<kernels::Row>* rows) {
+  const kernels::OwnedBatch whole(*rows);
+  const kernels::Batch batch = whole.view();
+  std::vector<uint8_t> mask(
+      static_cast<size_t>(batch.offsets[batch.num_sequences]));
+  MetricMap metrics;
+  filter.report(
+      FilterRows(filter, batch, kernels::NonFinitePolicy::kReject, mask.data()),
+      &metrics);
+  for (size_t i = 0; i < rows->size(); ++i) {
+    const auto begin = mask.begin() + batch.offsets[i];
+    (*rows)[i].mask = {begin, mask.begin() + batch.offsets[i + 1]};
+  }
+  return metrics;
+}
+
 // Adds violations found only here to *translation.
 GoldenAnswer Compute(const Golden& golden, Translation* translation) {
-  kernels::OwnedBatch batch(RowsOf(golden));
+  std::vector<kernels::Row> rows = RowsOf(golden);
+  MetricMap of_filter;
+  if (translation->row_filter) {
+    of_filter = Filter(*translation->row_filter, &rows);
+  }
+  kernels::OwnedBatch batch(rows);
   if (!translation->groups.empty()) {
     batch.SetGroups(translation->groups, translation->num_groups);
   }
@@ -61,6 +83,16 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
       kernels::Reference(translation->spec, batch.view());
   GoldenAnswer answer;
   translation->report(result.sums, &answer.metrics, &translation->violations);
+  if (translation->token_metrics) {
+    const std::vector<float> weights(result.weights.begin(),
+                                     result.weights.end());
+    const kernels::Batch view = batch.view();
+    translation->token_metrics(
+        CorrectedTokens(view, translation->spec.non_finite,
+                        result.keep_mask.data(), weights.data()),
+        result.sums, &answer.metrics);
+  }
+  answer.metrics.merge(of_filter);
   answer.keep_mask = std::move(result.keep_mask);
   if (translation->spec.weight.level != kernels::Level::kNone) {
     answer.weights = std::move(result.weights);
