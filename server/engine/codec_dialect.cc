@@ -46,6 +46,7 @@ Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
             std::back_inserter(method.warnings));
   method.report = std::move(translation.report);
   method.token_metrics = std::move(translation.token_metrics);
+  method.token_metric_memory = translation.token_metric_memory;
   method.row_filter = std::move(translation.row_filter);
   method.report_judges = translation.report_judges;
   method.empty_loss_is_nan = translation.empty_loss_is_nan;

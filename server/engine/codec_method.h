@@ -37,6 +37,7 @@ struct Method {
       report;
   // See Translation::token_metrics.
   TokenMetrics token_metrics;
+  TokenMetricMemory token_metric_memory;
   // See Translation::row_filter.
   std::optional<RowFilter> row_filter;
   // The method needs its sums even without metrics, to decide whether it can

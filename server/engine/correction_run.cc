@@ -231,11 +231,16 @@ int64_t TokenMetricBytes(const Decoded& decoded) {
   const bool has_metrics = decoded.HasTokenMetrics();
   const bool has_filter = decoded.method.row_filter.has_value();
   if (!has_metrics && !has_filter) return 0;
-  // A mask; with metrics weights and another mask.
-  const int64_t of_position =
-      (has_filter ? 1 : 0) + (has_metrics ? int64_t{sizeof(float)} + 1 : 0);
-  return decoded.layout.num_positions * of_position +
-         CorrectedTokens::ScratchBytes(LongestRow(decoded.layout));
+  const Layout& layout = decoded.layout;
+  int64_t bytes = CorrectedTokens::ScratchBytes(LongestRow(layout));
+  if (has_filter) bytes += layout.num_positions;  // a mask
+  if (has_metrics) {
+    // Weights and another mask.
+    bytes += layout.num_positions * int64_t{sizeof(float) + 1} +
+             decoded.method.token_metric_memory.Bytes(layout.num_positions,
+                                                      layout.num_sequences);
+  }
+  return bytes;
 }
 
 int64_t VersionBytes(const Decoded& decoded) {

@@ -30,6 +30,16 @@ using TokenMetrics =
     std::function<void(const CorrectedTokens& tokens,
                        const kernels::BatchSums& sums, MetricMap* metrics)>;
 
+// Host memory that TokenMetrics keep beside a row's buffers, in bytes.
+struct TokenMetricMemory {
+  int64_t of_position = 0;
+  int64_t of_row = 0;
+
+  int64_t Bytes(int64_t positions, int64_t rows) const {
+    return positions * of_position + rows * of_row;
+  }
+};
+
 // A metric without terms, where the other system answers NaN.
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -107,6 +117,7 @@ struct Translation {
   // memory: the same names for every batch with tokens, and some or none of
   // them for one without. Null: there are none.
   TokenMetrics token_metrics;
+  TokenMetricMemory token_metric_memory;
   // Drops sequences before anything else; its tensors are in host memory.
   std::optional<RowFilter> row_filter;
   // True if `report` may fail a request by more than counts of tokens and

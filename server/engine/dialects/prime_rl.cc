@@ -9,6 +9,7 @@
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/prime_rl_metrics.h"
+#include "server/engine/dialects/prime_rl_token_metrics.h"
 #include "server/engine/dialects/request_tensors.h"
 
 namespace counterweight::server {
@@ -176,12 +177,16 @@ Translation TranslatePrimeRl(const Struct& block, bool ignore_unknown_fields,
       &translation.violations);
   WarnOfDriftAlone(facts.has_old_log_probs, false, "old_log_probs",
                    &translation.warnings);
-  translation.warnings.emplace_back(
-      "Metrics of prime_rl that need sums which are not kept here are absent.");
   translation.report = [type = *type](const kernels::BatchSums& sums,
                                       MetricMap* metrics, Violations*) {
     AddPrimeRlMetrics(type, sums, metrics);
   };
+  translation.token_metrics = [type = *type](const CorrectedTokens& tokens,
+                                             const kernels::BatchSums& sums,
+                                             MetricMap* metrics) {
+    AddPrimeRlTokenMetrics(type, tokens, sums, metrics);
+  };
+  translation.token_metric_memory = kPrimeRlTokenMemory;
   if (facts.wants_loss) spec.loss = loss;
   return translation;
 }

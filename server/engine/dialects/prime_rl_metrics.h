@@ -1,5 +1,5 @@
-// prime-rl's metrics, from the sums of a batch. Those that need other sums are
-// left out: most statistics over rows.
+// prime-rl's metrics, from the sums of a batch. The others are those of
+// prime_rl_token_metrics.h: most statistics over rows.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
 

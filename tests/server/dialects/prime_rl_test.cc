@@ -17,6 +17,7 @@ namespace {
 using kernels::BatchCount;
 using kernels::Condition;
 using kernels::Estimator;
+using kernels::InputRole;
 using kernels::KlEstimator;
 using kernels::LossReduction;
 using kernels::RatioSource;
@@ -35,8 +36,7 @@ Translation PrimeRl(const std::string& json,
 TEST(PrimeRlTest, EmptyBlockIsTheDefaultObject) {
   const Translation empty = PrimeRl("{}");
   EXPECT_THAT(Fields(empty), IsEmpty());
-  EXPECT_THAT(empty.warnings, ElementsAre(HasSubstr("old_log_probs was sent"),
-                                          HasSubstr("are absent")));
+  EXPECT_THAT(empty.warnings, ElementsAre(HasSubstr("old_log_probs was sent")));
   const Translation object =
       PrimeRl(R"({"type": "default", "dppo_mask_low": 0.2,
                   "dppo_mask_high": 0.2, "adv_tau": 1.0, "kl_tau": 0.001})");
@@ -149,6 +149,73 @@ TEST(PrimeRlTest, RowsWithoutALostTokenAreZero) {
   metrics.clear();
   AddPrimeRlMetrics(PrimeRlType::kDefault, sums, &metrics);
   EXPECT_FALSE(metrics.contains("is_masked/mean"));
+}
+
+// Rows of two, one and no tokens, and one of a token that is kept.
+TEST(PrimeRlTest, StatisticsOverRows) {
+  constexpr float kRollout[] = {-1.0f, -1.0f, -2.0f, -1.0f};
+  constexpr float kCurrent[] = {-1.0f, -0.5f, -2.5f, -1.0f};
+  constexpr float kAdvantages[] = {-1.0f, 2.0f, 0.0f, 1.0f};
+  constexpr uint8_t kMask[] = {1, 1, 1, 1};
+  constexpr uint8_t kKeep[] = {1, 0, 0, 1};
+  constexpr float kWeights[] = {1.0f, 1.0f, 1.0f, 1.0f};
+  constexpr int64_t kOffsets[] = {0, 2, 3, 3, 4};
+  const Translation t = PrimeRl("{}");
+  kernels::Batch batch;
+  batch.num_sequences = 4;
+  batch.offsets = kOffsets;
+  batch.response_mask = kMask;
+  const auto set = [&](InputRole role, const float* data) {
+    batch.tensors[static_cast<int>(role)].data = data;
+  };
+  set(InputRole::kRollout, kRollout);
+  set(InputRole::kCurrent, kCurrent);
+  set(InputRole::kAdvantages, kAdvantages);
+  kernels::BatchSums sums{};
+  sums.tokens = 4;
+  MetricMap metrics;
+  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kKeep, kWeights),
+                  sums, &metrics);
+  // 1/2, 1, 0, 0.
+  EXPECT_EQ(metrics.at("is_masked/mean"), 0.375);
+  EXPECT_EQ(metrics.at("is_masked/median"), 0.0);
+  EXPECT_DOUBLE_EQ(metrics.at("is_masked/std"), std::sqrt(0.6875 / 3.0));
+  EXPECT_EQ(metrics.at("is_masked/max"), 1.0);
+  // The lost token of advantage 0 is of neither side.
+  EXPECT_EQ(metrics.at("is_masked_high/max"), 0.5);
+  EXPECT_EQ(metrics.at("is_masked_low/max"), 0.0);
+  EXPECT_EQ(metrics.at("masked_advantage_positive/max"), 1.0);
+  EXPECT_EQ(metrics.at("masked_advantage_positive/mean"), 0.25);
+  EXPECT_EQ(metrics.at("masked_advantage_negative/max"), 0.0);
+  const double up = std::expm1(0.5) - 0.5;
+  const double down = std::expm1(-0.5) + 0.5;
+  EXPECT_DOUBLE_EQ(metrics.at("masked_mismatch_kl/mean"), (up + down) / 4.0);
+  EXPECT_EQ(metrics.at("unmasked_mismatch_kl/max"), 0.0);
+  EXPECT_EQ(metrics.at("mismatch_kl/all/median"), 0.0);
+  EXPECT_DOUBLE_EQ(metrics.at("mismatch_kl/all/max"), up);
+  // 4 tokens, and 7 numbers of 4 rows.
+  EXPECT_EQ(t.token_metric_memory.Bytes(4, 4), 8 * (4 + 28));
+}
+
+TEST(PrimeRlTest, IpoHasNoMetricsBySign) {
+  const Translation t = PrimeRl(R"({"type": "ipo"})");
+  constexpr float kValues[] = {-1.0f};
+  constexpr uint8_t kOnes[] = {1};
+  constexpr float kWeights[] = {1.0f};
+  constexpr int64_t kOffsets[] = {0, 1};
+  kernels::Batch batch;
+  batch.num_sequences = 1;
+  batch.offsets = kOffsets;
+  batch.response_mask = kOnes;
+  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
+  MetricMap metrics;
+  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kOnes, kWeights),
+                  {}, &metrics);
+  EXPECT_EQ(metrics.at("is_masked/mean"), 0.0);
+  // Of one row.
+  EXPECT_TRUE(std::isnan(metrics.at("is_masked/std")));
+  EXPECT_FALSE(metrics.contains("is_masked_low/mean"));
+  EXPECT_FALSE(metrics.contains("masked_advantage_positive/mean"));
 }
 
 }  // namespace
