@@ -8,6 +8,7 @@
 #include "server/engine/dialects/areal_metrics.h"
 #include "server/engine/dialects/areal_policies.h"
 #include "server/engine/dialects/areal_rejection.h"
+#include "server/engine/dialects/areal_token_metrics.h"
 #include "server/engine/dialects/block_reader.h"
 #include "server/engine/dialects/fields.h"
 #include "server/engine/dialects/other_fields.h"
@@ -22,6 +23,12 @@ void SetArealReport(const ArealReport& report, Translation* translation) {
   translation->report = [report](const kernels::BatchSums& sums,
                                  MetricMap* metrics, Violations*) {
     AddArealMetrics(report, sums, metrics);
+  };
+  if (!report.has_loss) return;
+  translation->token_metrics = [report](const CorrectedTokens& tokens,
+                                        const kernels::BatchSums&,
+                                        MetricMap* metrics) {
+    AddArealTokenMetrics(report, tokens, metrics);
   };
 }
 
@@ -73,10 +80,6 @@ void TranslateArealActor(const Struct& actor, std::string path,
   WarnOfDriftAlone(compares && facts.has_current_log_probs &&
                        source != kernels::RatioSource::kOldRollout,
                    reads, "current_log_probs", &translation.warnings);
-  if (compares) {
-    translation.warnings.emplace_back(
-        "Metrics of areal that need sums which are not kept here are absent.");
-  }
   SetArealReport(report, &translation);
 }
 

@@ -1,5 +1,5 @@
-// AReaL's metrics, from the sums of a batch. Those that need other sums are
-// left out.
+// AReaL's metrics, from the sums of a batch. The others are those of
+// areal_token_metrics.h.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_AREAL_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_AREAL_METRICS_H_
 

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "kernels/batch.h"
 #include "kernels/loss_spec.h"
 #include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
@@ -32,6 +33,15 @@ struct ArealPolicies {
     if (!is_decoupled) return Loss();
     return reuses_current ? kernels::RatioSource::kCurrentRollout
                           : kernels::RatioSource::kOldRollout;
+  }
+  kernels::InputRole Behaviour() const {
+    return !is_decoupled && recomputes ? kernels::InputRole::kOld
+                                       : kernels::InputRole::kRollout;
+  }
+  kernels::InputRole Proximal() const {
+    if (!is_decoupled) return Behaviour();
+    return reuses_current ? kernels::InputRole::kCurrent
+                          : kernels::InputRole::kOld;
   }
 };
 

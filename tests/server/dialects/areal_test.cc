@@ -20,6 +20,7 @@ using kernels::BatchCount;
 using kernels::Bound;
 using kernels::Effect;
 using kernels::Estimator;
+using kernels::InputRole;
 using kernels::Level;
 using kernels::LogRatio;
 using kernels::LossLevel;
@@ -31,6 +32,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsNan;
 
 Translation Areal(const std::string& json,
                   const RequestFacts& facts = AllTensors()) {
@@ -47,8 +49,7 @@ Translation Rejecting(const std::string& fields) {
 TEST(ArealTest, EmptyBlockIsTheDefaultObject) {
   const Translation empty = Areal("{}");
   EXPECT_THAT(Fields(empty), IsEmpty());
-  EXPECT_THAT(empty.warnings, ElementsAre(HasSubstr("old_log_probs was sent"),
-                                          HasSubstr("are absent")));
+  EXPECT_THAT(empty.warnings, ElementsAre(HasSubstr("old_log_probs was sent")));
   const Translation object = Areal(
       R"({"eps_clip": 0.2, "eps_clip_higher": null, "c_clip": null,
           "m2_threshold": null, "importance_sampling_level": "token",
@@ -288,6 +289,65 @@ TEST(ArealTest, WithoutCurrentLogProbsItRejectsAlone) {
   facts.has_old_log_probs = false;
   EXPECT_THAT(Fields(Areal(json, facts)),
               ElementsAre("tensors[OLD_LOG_PROBS]"));
+}
+
+// A prepared call knows the names of an answer before the batch.
+TEST(ArealTest, AStatisticOverNoTokenIsNan) {
+  const Translation t = Rejecting("");
+  constexpr float kOld[] = {-1.0f, -2.0f};
+  constexpr float kCurrent[] = {-0.9f, -2.1f};
+  constexpr float kAdvantages[] = {1.0f, 1.0f};
+  constexpr uint8_t kOnes[] = {1, 1};
+  constexpr uint8_t kZeros[] = {0, 0};
+  constexpr float kWeights[] = {0.0f, 0.0f};
+  constexpr int64_t kOffsets[] = {0, 2};
+  kernels::Batch batch;
+  batch.num_sequences = 1;
+  batch.offsets = kOffsets;
+  batch.response_mask = kOnes;
+  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kOld;
+  batch.tensors[static_cast<int>(InputRole::kCurrent)].data = kCurrent;
+  batch.tensors[static_cast<int>(InputRole::kAdvantages)].data = kAdvantages;
+  MetricMap metrics;
+  // Rejection took both, and no ratio is clipped.
+  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kZeros, kWeights),
+                  {}, &metrics);
+  EXPECT_THAT(metrics.at("clipped_new_logp/avg"), IsNan());
+  EXPECT_THAT(metrics.at("clipped_old_logp/max"), IsNan());
+  EXPECT_THAT(metrics.at("behave_approx_kl/min"), IsNan());
+  EXPECT_THAT(metrics.at("compute_logp/prox_logp_gt/avg"), IsNan());
+  EXPECT_EQ(metrics.at("actor_loss/max"), 0.0);
+  EXPECT_EQ(metrics.at("old_logp/avg"), -1.5);
+  metrics.clear();
+  batch.response_mask = kZeros;
+  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kZeros, kWeights),
+                  {}, &metrics);
+  EXPECT_THAT(metrics, IsEmpty());
+}
+
+TEST(ArealTest, WithoutBehaviourItsMetricsAreAbsent) {
+  RequestFacts facts = AllTensors();
+  facts.has_rollout_log_probs = false;
+  const Translation t = Areal(R"({"use_decoupled_loss": true})", facts);
+  EXPECT_THAT(Fields(t), IsEmpty());
+  constexpr float kValues[] = {-1.0f};
+  constexpr uint8_t kOnes[] = {1};
+  constexpr float kWeights[] = {1.0f};
+  constexpr int64_t kOffsets[] = {0, 1};
+  kernels::Batch batch;
+  batch.num_sequences = 1;
+  batch.offsets = kOffsets;
+  batch.response_mask = kOnes;
+  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
+  MetricMap metrics;
+  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kOnes, kWeights),
+                  {}, &metrics);
+  EXPECT_EQ(metrics.at("new_logp/max"), -1.0);
+  EXPECT_EQ(metrics.at("compute_logp/prox_logp_gt/min"), -1.0);
+  for (const char* name : {"old_logp/avg", "logp_diff/min", "logp_abs_diff/avg",
+                           "clipped_old_logp/avg", "behave_approx_kl/avg"}) {
+    EXPECT_FALSE(metrics.contains(name)) << name;
+  }
 }
 
 }  // namespace
