@@ -125,6 +125,10 @@ Violations CheckPadding(const kernels::LossSpec& loss, const Layout& layout) {
            "the batch padded"}};
 }
 
+bool IsOnDevice(const Tensors& tensors) {
+  return tensors.on_device.roles != 0 || tensors.on_device.mask;
+}
+
 // A filter reads its tensors on the host, and writes another mask there.
 Violations CheckFilter(const RowFilter& filter, const Tensors& tensors) {
   const kernels::DeviceInputs& on_device = tensors.on_device;
@@ -225,6 +229,13 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
       warnings.push_back(std::move(warning));
     }
     violations.Append(CheckPadding(spec.loss, layout.value));
+    if (method.value.token_metrics && !request.omit_metrics() &&
+        IsOnDevice(tensors.value)) {
+      warnings.emplace_back(Concat(
+          "metrics of ", method.value.name,
+          " that need a pass over tokens are absent: the tensors are on a "
+          "device"));
+    }
   }
   // Drift is published by step.
   outputs.value.partial_sums =
@@ -253,9 +264,7 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
 }
 
 bool Decoded::HasTokenMetrics() const {
-  const kernels::DeviceInputs& on_device = tensors.on_device;
-  return method.token_metrics && !omits_metrics && on_device.roles == 0 &&
-         !on_device.mask;
+  return method.token_metrics && !omits_metrics && !IsOnDevice(tensors);
 }
 
 kernels::Batch BatchOf(const Decoded& decoded) {

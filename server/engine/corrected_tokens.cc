@@ -66,9 +66,11 @@ RowTokens CorrectedTokens::Read(int64_t row, Buffers* buffers) const {
 }
 
 int64_t CorrectedTokens::ScratchBytes(int64_t longest) {
+  // A pass keeps RowNumbers of its own, too.
+  constexpr int64_t kOfPass = 12;
   constexpr int64_t kOfPosition =
       int64_t{sizeof(float)} + 1 +
-      (kNumInputRoles + 1) * int64_t{sizeof(double)};
+      (kNumInputRoles + 1 + kOfPass) * int64_t{sizeof(double)};
   return longest * kOfPosition;
 }
 

@@ -59,7 +59,8 @@ class CorrectedTokens {
     for (int64_t row = 0; row < num_rows(); ++row) f(Read(row, &buffers));
   }
 
-  // Bytes that a batch with a longest row of so many positions takes.
+  // Bytes that a batch with a longest row of so many positions takes, and at
+  // most 12 RowNumbers of a pass over it.
   static int64_t ScratchBytes(int64_t longest);
 
  private:
