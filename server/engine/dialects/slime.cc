@@ -12,6 +12,7 @@
 #include "server/engine/dialects/slime_loss.h"
 #include "server/engine/dialects/slime_metrics.h"
 #include "server/engine/dialects/slime_policies.h"
+#include "server/engine/dialects/slime_token_metrics.h"
 
 namespace counterweight::server {
 namespace {
@@ -50,30 +51,19 @@ RatioSource DriftOf(const SlimePolicies& policies,
              : DriftSource(facts);
 }
 
-// Says which of the request's log-probs, and of the system's metrics, do not
-// show in the answer.
-void WarnOfAbsences(const SlimeSystem& system, const SlimeReport& report,
-                    const RequestFacts& facts, Translation* translation) {
-  std::vector<std::string>* const warnings = &translation->warnings;
+// Says which of the request's log-probs do not show in the answer. A loss
+// compares the rollout's by a metric at least.
+void WarnOfAbsences(const SlimeReport& report, const RequestFacts& facts,
+                    std::vector<std::string>* warnings) {
   const bool measures = report.correction.measures;
-  // train_rollout_logprob_abs_diff.
-  const bool compares = facts.wants_loss && report.loss.reduction.by_token;
-  const RatioSource loss = report.policies.Loss();
+  const SlimePolicies& policies = report.policies;
+  WarnOfDriftAlone(facts.has_rollout_log_probs, measures || facts.wants_loss,
+                   "rollout_log_probs", warnings);
   WarnOfDriftAlone(
-      facts.has_rollout_log_probs,
-      measures || compares ||
-          (facts.wants_loss && loss == RatioSource::kCurrentRollout),
-      "rollout_log_probs", warnings);
-  WarnOfDriftAlone(facts.has_old_log_probs,
-                   compares ||
-                       (facts.wants_loss && loss == RatioSource::kCurrentOld) ||
-                       (measures && report.policies.Correction() ==
-                                        RatioSource::kOldRollout),
-                   "old_log_probs", warnings);
-  if (!facts.wants_loss && !measures) return;
-  warnings->push_back(
-      Concat("Metrics of ", system.name,
-             " that need sums which are not kept here are absent."));
+      facts.has_old_log_probs,
+      (facts.wants_loss && policies.Loss() == RatioSource::kCurrentOld) ||
+          (measures && policies.Correction() == RatioSource::kOldRollout),
+      "old_log_probs", warnings);
 }
 
 Translation Translate(const SlimeSystem& system, const Struct& block,
@@ -97,10 +87,16 @@ Translation Translate(const SlimeSystem& system, const Struct& block,
   spec.peer_sums = report.correction.measures &&
                    report.correction.function == SlimeFunction::kMis;
   report.spec = spec;
-  WarnOfAbsences(system, report, facts, &translation);
+  WarnOfAbsences(report, facts, &translation.warnings);
   translation.report = [report](const kernels::BatchSums& sums,
                                 MetricMap* metrics, Violations*) {
     AddSlimeMetrics(report, sums, metrics);
+  };
+  if (!facts.wants_loss && !report.correction.measures) return translation;
+  translation.token_metrics = [report](const CorrectedTokens& tokens,
+                                       const kernels::BatchSums& sums,
+                                       MetricMap* metrics) {
+    AddSlimeTokenMetrics(report, tokens, sums, metrics);
   };
   return translation;
 }

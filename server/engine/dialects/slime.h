@@ -15,8 +15,9 @@
 //   weights of 1.
 // - Denominators are of response_mask, or `rollout_mask_sums` and
 //   `step_global_batch_size`; the KL penalty is on kept tokens.
-// - Metrics are token quantities averaged like the loss. Those for which there
-//   are no such sums are left out (slime_metrics.h).
+// - Metrics are token quantities averaged like the loss: by sums
+//   (slime_metrics.h), the others by a pass over the tokens, of batches in host
+//   memory alone (slime_token_metrics.h).
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_H_
 

@@ -127,9 +127,9 @@ LossReduction ReadReduction(const BlockReader& reader,
   translation->counts_use.refusal =
       Concat("is not read by this dialect; ", reader.Path(kSlimeRollouts),
              " is the step's number of rollouts");
-  of->has_divisors = !divisors.empty();
-  const RowCount row = of->has_divisors ? RowCount::kGiven : RowCount::kTokens;
-  if (facts.wants_loss) translation->row_divisors = std::move(divisors);
+  const RowCount row = divisors.empty() ? RowCount::kTokens : RowCount::kGiven;
+  if (facts.wants_loss) translation->row_divisors = divisors;
+  of->divisors = std::move(divisors);
   if (!of->rollouts) return {BatchCount::kRows, row, 1.0};
   return {BatchCount::kOne, row, 1.0 / static_cast<double>(*of->rollouts)};
 }

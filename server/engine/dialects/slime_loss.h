@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "server/engine/dialect.h"
 #include "server/engine/dialects/block_reader.h"
@@ -19,8 +20,9 @@ struct SlimeReduction {
   bool by_token = false;
   // step_global_batch_size; absent: the batch's rows.
   std::optional<int64_t> rollouts;
-  // rollout_mask_sums: rows are divided by these.
-  bool has_divisors = false;
+  // rollout_mask_sums, [num_sequences], at least 1: rows are divided by these;
+  // empty: by their own tokens.
+  std::vector<double> divisors;
 };
 
 struct SlimeLoss {

@@ -47,14 +47,9 @@ class SlimeReporter {
   // `of_rows` is the sum of the rows' means, `of_tokens` that of all tokens.
   void Add(const std::string& name, SlimeSum of_rows, SlimeSum of_tokens) {
     const SlimeReduction& reduction = report_.loss.reduction;
-    if (!reduction.by_token && reduction.has_divisors) return;
+    if (!reduction.by_token && !reduction.divisors.empty()) return;
     const SlimeSum sum = reduction.by_token ? of_tokens : of_rows;
-    if (!sum) return;
-    const int64_t rows = reduction.rollouts.value_or(sums_.num_sequences);
-    const int64_t tokens =
-        sums_.tokens + sums_.num_sequences - sums_.nonempty_sequences;
-    metrics_[name] =
-        *sum / ToReal(std::max<int64_t>(reduction.by_token ? tokens : rows, 1));
+    if (sum) metrics_[name] = *sum / SlimeCount(reduction, sums_);
   }
   void AddMis(std::string_view name, SlimeSum of_rows, SlimeSum of_tokens) {
     Add(Concat("mis_", name), of_rows, of_tokens);
@@ -221,6 +216,13 @@ class SlimeReporter {
 };
 
 }  // namespace
+
+double SlimeCount(const SlimeReduction& reduction, const BatchSums& sums) {
+  const int64_t rows = reduction.rollouts.value_or(sums.num_sequences);
+  const int64_t tokens =
+      sums.tokens + sums.num_sequences - sums.nonempty_sequences;
+  return ToReal(std::max<int64_t>(reduction.by_token ? tokens : rows, 1));
+}
 
 void AddSlimeMetrics(const SlimeReport& report, const BatchSums& sums,
                      MetricMap* metrics) {

@@ -1,7 +1,7 @@
 // slime's and miles' metrics, from the sums of a batch. Each averages a token
 // quantity like the loss: by tokens with calculate_per_token_loss, else the
 // rows' means by rows. A metric is left out if the batch has no sum for it;
-// with rollout_mask_sums all of them are.
+// with rollout_mask_sums all of them are. slime_token_metrics.h has those too.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_SLIME_METRICS_H_
 
@@ -23,6 +23,10 @@ struct SlimeReport {
   SlimeLoss loss;
   kernels::CorrectionSpec spec;
 };
+
+// The rows or tokens that the means of token quantities are over.
+double SlimeCount(const SlimeReduction& reduction,
+                  const kernels::BatchSums& sums);
 
 // Adds the metrics of the loss, if `report` has one, and of the mismatch.
 void AddSlimeMetrics(const SlimeReport& report, const kernels::BatchSums& sums,
