@@ -1,12 +1,7 @@
 #include "tests/server/dialects/system_blocks.h"
 
-#include "tests/server/dialects/blocks.h"
-
 namespace counterweight::server {
 namespace {
-
-// The further fields of slime and miles.
-constexpr std::string_view kByToken = R"({"calculate_per_token_loss": true})";
 
 const SystemBlock kBlocks[] = {
     {.system = "verl",
@@ -66,10 +61,8 @@ const SystemBlock kBlocks[] = {
          "`--loss-type custom_loss --custom-loss-function-path` has its name",
      .calls = "one call for each micro-batch and rank",
      .has_loss = true,
-     .watched = {"pg_clipfrac", "pg_loss"},
-     .further_json = kByToken,
-     .further = {"tis", "tis_clipfrac", "ois", "ppo_kl",
-                 "train_rollout_logprob_abs_diff"}},
+     .watched = {"pg_clipfrac", "pg_loss", "tis", "tis_clipfrac", "ois",
+                 "ppo_kl", "train_rollout_logprob_abs_diff"}},
     {.system = "miles",
      .json = R"({"use_tis": true, "tis_clip": 2.0})",
      .replaced =
@@ -79,10 +72,8 @@ const SystemBlock kBlocks[] = {
          "`--loss-type custom_loss --custom-loss-function-path` has its name",
      .calls = "one call for each micro-batch and rank",
      .has_loss = true,
-     .watched = {"pg_clipfrac", "pg_loss"},
-     .further_json = kByToken,
-     .further = {"tis", "tis_clipfrac", "ois", "ppo_kl",
-                 "train_rollout_logprob_abs_diff"}},
+     .watched = {"pg_clipfrac", "pg_loss", "tis", "tis_clipfrac", "ois",
+                 "ppo_kl", "train_rollout_logprob_abs_diff"}},
     {.system = "nemo_rl",
      .json =
          R"({"reference_policy_kl_penalty": 0.0, "use_importance_sampling_correction": true, "truncated_importance_sampling_type": "icepop", "truncated_importance_sampling_ratio": 5.0, "truncated_importance_sampling_ratio_min": 0.5})",
@@ -156,13 +147,5 @@ const SystemBlock kBlocks[] = {
 }  // namespace
 
 std::span<const SystemBlock> SystemBlocks() { return kBlocks; }
-
-google::protobuf::Struct BlockOf(const SystemBlock& block, bool is_further) {
-  google::protobuf::Struct made = Block(std::string(block.json));
-  if (is_further && !block.further_json.empty()) {
-    made.MergeFrom(Block(std::string(block.further_json)));
-  }
-  return made;
-}
 
 }  // namespace counterweight::server

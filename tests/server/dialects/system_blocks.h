@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "counterweight/v1/correction_service.pb.h"
-#include "google/protobuf/struct.pb.h"
 
 namespace counterweight::server {
 
@@ -26,22 +25,15 @@ struct SystemBlock {
   bool has_loss;
   // Metrics of the answer.
   std::vector<std::string_view> watched;
-  // Fields in addition to those of `json`, and the metrics that they add; ""
-  // and none.
-  std::string_view further_json;
-  std::vector<std::string_view> further;
 };
 
 // In the order of Dialects().
 std::span<const SystemBlock> SystemBlocks();
 
-// Returns the block, with the further fields on request.
-google::protobuf::Struct BlockOf(const SystemBlock& block, bool is_further);
-
 // Returns a request of two sequences with the block, for weights and the keep
 // mask, and with has_loss for the gradient. It has the tensors that the method
 // reads, and no other.
-v1::CorrectRequest RequestOf(const SystemBlock& block, bool is_further);
+v1::CorrectRequest RequestOf(const SystemBlock& block);
 
 // Returns a sentence on what such a request moves and computes, from its
 // translation, in Markdown. Log-probs and advantages are float32.

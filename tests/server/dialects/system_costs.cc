@@ -11,6 +11,7 @@
 #include "server/engine/codec.h"
 #include "server/engine/names.h"
 #include "tests/server/decoded_answers.h"
+#include "tests/server/dialects/blocks.h"
 #include "tests/server/dialects/system_blocks.h"
 
 namespace counterweight::server {
@@ -57,8 +58,8 @@ bool Reads(uint32_t inputs, InputRole role) {
 }
 
 // A request of these inputs, bit r: InputRole r.
-v1::CorrectRequest Make(const SystemBlock& block, bool is_further,
-                        uint32_t inputs, bool weighs) {
+v1::CorrectRequest Make(const SystemBlock& block, uint32_t inputs,
+                        bool weighs) {
   v1::CorrectRequest request;
   request.mutable_layout()->mutable_padded()->set_num_sequences(2);
   request.mutable_layout()->mutable_padded()->set_length(2);
@@ -70,7 +71,7 @@ v1::CorrectRequest Make(const SystemBlock& block, bool is_further,
   AddMask("\1\1\1\1", &request);
   v1::Dialect& dialect = *request.mutable_method()->mutable_dialect();
   dialect.set_system(std::string(block.system));
-  *dialect.mutable_block() = BlockOf(block, is_further);
+  *dialect.mutable_block() = Block(std::string(block.json));
   if (weighs) request.add_outputs(v1::TENSOR_ROLE_WEIGHTS);
   request.add_outputs(v1::TENSOR_ROLE_KEEP_MASK);
   if (block.has_loss) request.add_outputs(v1::TENSOR_ROLE_GRADIENT);
@@ -83,8 +84,8 @@ kernels::CorrectionSpec SpecOf(const v1::CorrectRequest& request) {
 }
 
 // A translation can choose policies by what was sent: this one sees all.
-kernels::CorrectionSpec FirstSpec(const SystemBlock& block, bool is_further) {
-  return SpecOf(Make(block, is_further, ~0u, false));
+kernels::CorrectionSpec FirstSpec(const SystemBlock& block) {
+  return SpecOf(Make(block, ~0u, false));
 }
 
 std::string Count(int number, std::string_view one) {
@@ -102,14 +103,14 @@ std::string Listed(const std::vector<std::string_view>& names) {
 
 }  // namespace
 
-v1::CorrectRequest RequestOf(const SystemBlock& block, bool is_further) {
-  const kernels::CorrectionSpec spec = FirstSpec(block, is_further);
-  return Make(block, is_further, kernels::MakePlan(spec).inputs,
+v1::CorrectRequest RequestOf(const SystemBlock& block) {
+  const kernels::CorrectionSpec spec = FirstSpec(block);
+  return Make(block, kernels::MakePlan(spec).inputs,
               spec.weight.level != kernels::Level::kNone);
 }
 
 std::string CostOf(const SystemBlock& block) {
-  const v1::CorrectRequest request = RequestOf(block, false);
+  const v1::CorrectRequest request = RequestOf(block);
   const kernels::CorrectionSpec spec = SpecOf(request);
   const kernels::Plan plan = kernels::MakePlan(spec);
   std::vector<std::string_view> read;

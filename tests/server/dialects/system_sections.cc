@@ -42,10 +42,6 @@ std::string SystemSections() {
     page += Concat("`", block.function, "` in place of ", Code(block.replaced),
                    "; ", block.how, ".\n- **What it costs**: ", CostOf(block),
                    "\n- **What to watch**: ", Names(block.watched));
-    if (!block.further.empty()) {
-      page += Concat("; with `", block.further_json, "` also ",
-                     Names(block.further));
-    }
     page += ".\n";
   }
   return page;

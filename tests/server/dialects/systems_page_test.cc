@@ -48,9 +48,10 @@ TEST(SystemBlocksTest, AreOneOfEachDialect) {
 
 class SystemBlockTest : public testing::TestWithParam<SystemBlock> {};
 
-void ExpectMetrics(const SystemBlock& block, bool is_further,
-                   const std::vector<std::string_view>& names) {
-  const Answer answer = AnswerOf(RequestOf(block, is_further));
+TEST_P(SystemBlockTest, IsAnsweredWithTheWatchedMetrics) {
+  const SystemBlock& block = GetParam();
+  EXPECT_FALSE(block.watched.empty());
+  const Answer answer = AnswerOf(RequestOf(block));
   for (const Violation& violation : answer.violations) {
     ADD_FAILURE() << violation.field << ": " << violation.description;
   }
@@ -59,24 +60,8 @@ void ExpectMetrics(const SystemBlock& block, bool is_further,
       answer.warnings,
       testing::Not(testing::Contains(testing::HasSubstr("does not read it"))));
   EXPECT_EQ(answer.response.has_loss(), block.has_loss);
-  for (const std::string_view name : names) {
+  for (const std::string_view name : block.watched) {
     EXPECT_TRUE(answer.response.metrics().contains(std::string(name))) << name;
-  }
-}
-
-TEST_P(SystemBlockTest, IsAnsweredWithTheWatchedMetrics) {
-  const SystemBlock& block = GetParam();
-  EXPECT_FALSE(block.watched.empty());
-  ExpectMetrics(block, false, block.watched);
-}
-
-TEST_P(SystemBlockTest, FurtherFieldsAddTheirMetrics) {
-  const SystemBlock& block = GetParam();
-  EXPECT_EQ(block.further.empty(), block.further_json.empty());
-  ExpectMetrics(block, true, block.further);
-  const Answer plain = AnswerOf(RequestOf(block, false));
-  for (const std::string_view name : block.further) {
-    EXPECT_FALSE(plain.response.metrics().contains(std::string(name))) << name;
   }
 }
 
