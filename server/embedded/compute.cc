@@ -97,8 +97,8 @@ Failure Compute(kernels::Corrector* corrector, const Decoded& decoded,
   const kernels::StopRequest stop = [&cancellation] {
     return cancellation.Code() != CW_OK;
   };
-  if (!versions.came && !placed.is_on_device() &&
-      !decoded.HasTokenMetrics() && !decoded.method.row_filter) {
+  if (!versions.came && !placed.is_on_device() && !decoded.HasTokenMetrics() &&
+      !decoded.method.row_filter && !decoded.method.last_rule_spares_weights) {
     *result = corrector->CorrectUnlessStopped(decoded.method.spec, batch,
                                               outputs, stop);
   } else {

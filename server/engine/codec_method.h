@@ -38,6 +38,8 @@ struct Method {
   // See Translation::token_metrics.
   TokenMetrics token_metrics;
   TokenMetricMemory token_metric_memory;
+  // See Translation.
+  bool last_rule_spares_weights = false;
   // See Translation::row_filter.
   std::optional<RowFilter> row_filter;
   // The method needs its sums even without metrics, to decide whether it can

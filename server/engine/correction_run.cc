@@ -12,15 +12,74 @@ namespace counterweight::server {
 namespace {
 
 std::unique_ptr<kernels::CorrectRun> Begin(kernels::Corrector* corrector,
-                                           const Decoded& decoded,
+                                           const kernels::CorrectionSpec& spec,
                                            const kernels::Batch& batch,
                                            const kernels::Outputs& outputs,
                                            kernels::StopRequest stop,
                                            std::optional<void*> stream) {
-  const kernels::CorrectionSpec& spec = decoded.method.spec;
   if (!stream) return corrector->Begin(spec, batch, outputs, std::move(stop));
   return corrector->BeginInStream(spec, batch, outputs, std::move(stop),
                                   *stream);
+}
+
+// Outputs::weights are those that the method's last rule would zero.
+class WeightsRun final : public kernels::CorrectRun {
+ public:
+  WeightsRun(kernels::Corrector* corrector, const Decoded& decoded,
+             const kernels::Batch& batch, const kernels::Outputs& outputs,
+             kernels::StopRequest stop, std::optional<void*> stream)
+      : corrector_(corrector),
+        spec_(decoded.method.spec),
+        batch_(batch),
+        outputs_{.weights = outputs.weights},
+        stop_(stop),
+        stream_(stream),
+        run_(Begin(corrector, spec_, batch, outputs, std::move(stop), stream)) {
+    spec_.num_rules -= 1;
+    spec_.rules[spec_.num_rules] = {};
+    spec_.loss = {};
+    spec_.metrics = false;
+  }
+
+  void Advance(int64_t rows, bool has_mask) override {
+    run_->Advance(rows, has_mask);
+  }
+
+  kernels::Turn TakeTurn(std::function<void()> wake) override {
+    return run_->TakeTurn(std::move(wake));
+  }
+
+  kernels::CorrectResult Finish() override {
+    kernels::CorrectResult result = run_->Finish();
+    if (result.status != kernels::CorrectStatus::kOk) return result;
+    run_.reset();
+    kernels::CorrectResult of_weights =
+        Begin(corrector_, spec_, batch_, outputs_, std::move(stop_), stream_)
+            ->Finish();
+    if (of_weights.status != kernels::CorrectStatus::kOk) return of_weights;
+    return result;
+  }
+
+ private:
+  kernels::Corrector* const corrector_;
+  kernels::CorrectionSpec spec_;
+  const kernels::Batch batch_;
+  const kernels::Outputs outputs_;
+  kernels::StopRequest stop_;
+  const std::optional<void*> stream_;
+  std::unique_ptr<kernels::CorrectRun> run_;
+};
+
+std::unique_ptr<kernels::CorrectRun> BeginWeights(
+    kernels::Corrector* corrector, const Decoded& decoded,
+    const kernels::Batch& batch, const kernels::Outputs& outputs,
+    kernels::StopRequest stop, std::optional<void*> stream) {
+  if (decoded.method.last_rule_spares_weights && outputs.weights != nullptr) {
+    return std::make_unique<WeightsRun>(corrector, decoded, batch, outputs,
+                                        std::move(stop), stream);
+  }
+  return Begin(corrector, decoded.method.spec, batch, outputs, std::move(stop),
+               stream);
 }
 
 class MeasuredRun final : public kernels::CorrectRun {
@@ -35,8 +94,8 @@ class MeasuredRun final : public kernels::CorrectRun {
         batch_(batch),
         versions_(versions),
         stop_(std::move(stop)),
-        run_(Begin(corrector, decoded, WithVersions(), outputs, stop_,
-                   stream)) {}
+        run_(BeginWeights(corrector, decoded, WithVersions(), outputs, stop_,
+                          stream)) {}
 
   void Advance(int64_t rows, bool has_mask) override {
     run_->Advance(rows, has_mask);
@@ -134,7 +193,8 @@ std::unique_ptr<kernels::CorrectRun> BeginMeasured(
     const kernels::Outputs& outputs, kernels::StopRequest stop,
     std::optional<void*> stream) {
   if (!versions.came) {
-    return Begin(corrector, decoded, batch, outputs, std::move(stop), stream);
+    return BeginWeights(corrector, decoded, batch, outputs, std::move(stop),
+                        stream);
   }
   return std::make_unique<MeasuredRun>(corrector, decoded, batch, versions,
                                        outputs, std::move(stop), stream);

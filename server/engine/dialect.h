@@ -118,6 +118,9 @@ struct Translation {
   // them for one without. Null: there are none.
   TokenMetrics token_metrics;
   TokenMetricMemory token_metric_memory;
+  // The answer's weights are those without the last rule, which zeroes them in
+  // the loss alone.
+  bool last_rule_spares_weights = false;
   // Drops sequences before anything else; its tensors are in host memory.
   std::optional<RowFilter> row_filter;
   // True if `report` may fail a request by more than counts of tokens and

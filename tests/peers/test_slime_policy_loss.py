@@ -84,7 +84,6 @@ def test_without_old_log_probs_the_current_ones_are_taken(
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"use_opsm": True}, "use_opsm"),
         ({"custom_tis_function_path": "mine.function"}, "custom_tis_function_path"),
         ({"get_mismatch_metrics": True, "use_tis": False}, "get_mismatch_metrics"),
         ({"eps_clip_c": 0.9}, "eps_clip_c"),

@@ -191,13 +191,6 @@ void AddOpsm(const BlockReader& reader, const SlimePolicies& policies,
                " does nothing: the old log-probs are the current ones."));
     return;
   }
-  if (correction.weighs) {
-    reader.Violate(kSlimeUseOpsm,
-                   "use_opsm with use_tis is not computed yet: the weights in "
-                   "the answer would be 0 where OPSM applies, and theirs are "
-                   "not.");
-    return;
-  }
   if (!wants_loss) return;
   kernels::CorrectionSpec& spec = translation->spec;
   kernels::RejectionRule rule;
@@ -208,6 +201,10 @@ void AddOpsm(const BlockReader& reader, const SlimePolicies& policies,
   rule.lower = -delta;
   spec.rules[spec.num_rules++] = rule;
   translation->rule_names.emplace_back("opsm");
+  if (correction.weighs) {
+    translation->last_rule_spares_weights = true;
+    return;
+  }
   spec.weight.level = kernels::Level::kToken;
   spec.weight.source = source;
   spec.weight.bound = kernels::Bound::kTruncate;

@@ -161,6 +161,15 @@ TEST(SlimeTest, OpsmZeroesWeightsOfOne) {
   EXPECT_THAT(kernels::Validate(t.spec), IsEmpty());
 }
 
+TEST(SlimeTest, OpsmLeavesTheWeightsOfTis) {
+  const Translation t = Slime(R"({"use_opsm": true, "use_tis": true})");
+  EXPECT_THAT(Fields(t), IsEmpty());
+  ASSERT_EQ(t.spec.num_rules, 1);
+  EXPECT_TRUE(t.last_rule_spares_weights);
+  EXPECT_EQ(t.spec.weight.upper, 2.0);
+  EXPECT_FALSE(Slime(R"({"use_opsm": true})").last_rule_spares_weights);
+}
+
 TEST(SlimeTest, SettingsWithoutEffectAreWarnedOf) {
   for (const std::string& json :
        {Concat("{", kMis, "}"),
@@ -198,7 +207,6 @@ TEST(SlimeTest, Refusals) {
        "custom_pg_loss_reducer_function_path"},
       {R"({"use_kl_loss": true, "kl_loss_type": "k4"})", "kl_loss_type"},
       {R"({"kl_coef": 0.1, "kl_loss_coef": 0.1})", "kl_coef"},
-      {R"({"use_opsm": true, "use_tis": true})", "use_opsm"},
       {R"({"use_opsm": true, "opsm_delta": -1})", "opsm_delta"},
       {R"({"step_global_batch_size": 0})", "step_global_batch_size"},
   };
