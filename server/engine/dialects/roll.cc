@@ -10,6 +10,7 @@
 #include "server/engine/dialects/roll_correction.h"
 #include "server/engine/dialects/roll_loss.h"
 #include "server/engine/dialects/roll_metrics.h"
+#include "server/engine/dialects/roll_token_metrics.h"
 
 namespace counterweight::server {
 
@@ -39,8 +40,8 @@ Translation TranslateRoll(const Struct& block, bool ignore_unknown_fields,
     RequireTensor(facts.has_old_log_probs, "old_log_probs", kReason,
                   &translation.violations);
   }
-  const bool has_pair = facts.has_rollout_log_probs && facts.has_old_log_probs;
-  if (has_pair) ApplyRollCorrection(report.correction, &translation);
+  report.has_pair = facts.has_rollout_log_probs && facts.has_old_log_probs;
+  if (report.has_pair) ApplyRollCorrection(report.correction, &translation);
   if (compares || facts.wants_loss) {
     report.padded_length = int64_t{facts.padded_length};
   }
@@ -50,18 +51,27 @@ Translation TranslateRoll(const Struct& block, bool ignore_unknown_fields,
                " changes no number: the request's old_log_probs are taken."));
   }
   translation.spec.drift_source = DriftSource(facts);
-  WarnOfDriftAlone(facts.has_rollout_log_probs, compares, "rollout_log_probs",
-                   &translation.warnings);
-  WarnOfDriftAlone(facts.has_old_log_probs, compares || facts.wants_loss,
+  WarnOfDriftAlone(facts.has_rollout_log_probs, compares || report.has_pair,
+                   "rollout_log_probs", &translation.warnings);
+  WarnOfDriftAlone(facts.has_old_log_probs,
+                   compares || facts.wants_loss || report.has_pair,
                    "old_log_probs", &translation.warnings);
-  if (compares || facts.wants_loss) {
-    translation.warnings.emplace_back(
-        "Metrics of roll that need sums which are not kept here are absent.");
+  if (facts.wants_loss && report.loss.coefficient == 0.0) {
+    translation.warnings.push_back(
+        Concat("Metrics of roll lack pg_loss and weighted_pg_loss: ",
+               reader.Path("rl_loss_coef"), " is 0."));
   }
   translation.report = [report](const kernels::BatchSums& sums,
                                 MetricMap* metrics, Violations*) {
     AddRollMetrics(report, sums, metrics);
   };
+  if (report.has_pair || report.has_loss) {
+    translation.token_metrics = [report](const CorrectedTokens& tokens,
+                                         const kernels::BatchSums& sums,
+                                         MetricMap* metrics) {
+      AddRollTokenMetrics(report, tokens, sums, metrics);
+    };
+  }
   return translation;
 }
 

@@ -13,9 +13,6 @@ using kernels::BatchSums;
 using kernels::Extrema;
 using kernels::LossSpec;
 
-// ROLL adds this to a divisor.
-constexpr double kRollEpsilon = 1e-8;
-
 double RollReal(int64_t count) { return static_cast<double>(count); }
 
 class RollReporter {
@@ -25,10 +22,7 @@ class RollReporter {
       : report_(report),
         sums_(sums),
         metrics_(*metrics),
-        tokens_(std::max(RollReal(sums.tokens), 1.0)),
-        rows_(RollReal(sums.nonempty_sequences) + kRollEpsilon),
-        width_(RollReal(report.padded_length)),
-        padding_(RollReal(sums.num_sequences) * width_ - RollReal(sums.tokens)),
+        of_(report, sums),
         keeps_all_(sums.kept_tokens == sums.tokens) {}
 
   void Run() {
@@ -49,7 +43,7 @@ class RollReporter {
   // The positions of rows; empty ones have the neutral value.
   double Positions(int64_t nonempty, bool has_empty) const {
     const int64_t empty = sums_.num_sequences - sums_.nonempty_sequences;
-    return width_ * RollReal(nonempty + (has_empty ? empty : 0));
+    return of_.width * RollReal(nonempty + (has_empty ? empty : 0));
   }
 
   void AddWeights() {
@@ -60,15 +54,15 @@ class RollReporter {
       Add(Concat("train_infer_ratio_", RollLevelName(correction.level),
                  "_mean@sum"),
           (RollReal(sums_.nonempty_sequences) + weight.sequence_excess) /
-              rows_);
+              of_.rows);
     }
     if (correction.upper == kernels::kUnbounded) return;
     const bool bounds_one = correction.upper < 1.0;
     const double clipped =
         correction.level == RollLevel::kToken
-            ? RollReal(weight.tokens_high) + (bounds_one ? padding_ : 0.0)
+            ? RollReal(weight.tokens_high) + (bounds_one ? of_.masked : 0.0)
             : Positions(weight.sequences_log_high, bounds_one);
-    Add("is_weight_clipfrac@sum", clipped / tokens_);
+    Add("is_weight_clipfrac@sum", clipped / of_.tokens);
   }
 
   // ROLL counts masked positions too. A later filter of a level overwrites.
@@ -82,17 +76,17 @@ class RollReporter {
       const double passed =
           filter.level == RollLevel::kToken
               ? RollReal(sums_.tokens - sums.tokens_high - sums.tokens_low) +
-                    (has_neutral ? padding_ : 0.0)
+                    (has_neutral ? of_.masked : 0.0)
               : Positions(
                     sums_.nonempty_sequences - sums.rows_high - sums.rows_low,
                     has_neutral);
       Add(Concat("train_infer_", RollLevelName(filter.level), "_", kind,
                  "_mask_mean@sum"),
-          passed / tokens_);
+          passed / of_.tokens);
       if (filter.is_difference) {
         Add(Concat("train_infer_diff_", RollLevelName(filter.level),
                    "_mean@sum"),
-            sums.row_sum / rows_);
+            sums.row_sum / of_.rows);
       }
     }
     if (report_.correction.lists_filters) {
@@ -104,16 +98,9 @@ class RollReporter {
 
   // Sums over kept tokens by loss_agg_mode; means of rows have no sums.
   void AddAggregated(std::string_view name, double sum) {
-    switch (report_.loss.aggregation) {
-      case RollAggregation::kSeqMeanTokenMean:
-        return;
-      case RollAggregation::kSeqMeanTokenSum:
-        return Add(name, sum / rows_);
-      case RollAggregation::kSeqMeanTokenSumNorm:
-        return Add(name, sum / width_);
-      case RollAggregation::kTokenMean:
-        return Add(name, sum / tokens_);
-    }
+    const RollAggregation aggregation = report_.loss.aggregation;
+    if (aggregation == RollAggregation::kSeqMeanTokenMean) return;
+    Add(name, sum / of_.OfLoss(aggregation));
   }
 
   void AddLosses() {
@@ -136,7 +123,7 @@ class RollReporter {
     if (report_.loss.variant == RollVariant::kVanilla) return;
     if (keeps_all_) {
       constexpr double kMasked = 1e10;
-      const bool has_masked = padding_ > 0.0;
+      const bool has_masked = of_.masked > 0.0;
       const double low = has_masked ? std::min(r.min, kMasked) : r.min;
       Add("ratio_min@min", low);
       Add("ratio_max@max", has_masked ? std::max(r.max, 0.0) : r.max);
@@ -158,7 +145,7 @@ class RollReporter {
     Add("valid_samples@sum", kept);
     Add("total_samples@sum", all);
     Add(is_worker ? "valid_sample_ratio@sum" : "valid_sample_ratio",
-        kept / (is_worker ? rows_ : std::max(all, 1.0)));
+        kept / (is_worker ? of_.rows : std::max(all, 1.0)));
     for (const std::string_view statistic : {"mean", "min", "max"}) {
       const std::string name = Concat("sample_weights_", statistic);
       Add(is_worker ? Concat(name, "@", statistic) : name,
@@ -179,7 +166,7 @@ class RollReporter {
                                                    : peers.clipped_kept));
         if (keeps_all_ &&
             report_.loss.aggregation == RollAggregation::kSeqMeanTokenMean) {
-          Add("clipfrac@sum", (peers.row_high + peers.row_low) / rows_);
+          Add("clipfrac@sum", (peers.row_high + peers.row_low) / of_.rows);
         }
         return;
       case RollVariant::kTis:
@@ -196,7 +183,7 @@ class RollReporter {
       case RollVariant::kKimi15:
         Add("kimi15_kimi15_tau", spec.beta);
         Add("kimi15_kimi15_log_ratio_mean",
-            sums_.loss.log_ratio / (tokens_ + padding_));
+            sums_.loss.log_ratio / of_.positions());
         return;
     }
   }
@@ -206,8 +193,8 @@ class RollReporter {
   void AddClippedShares(std::string_view prefix) {
     const LossSpec& spec = report_.loss.spec;
     const Extrema& r = sums_.loss.ratio_range;
-    const double positions = tokens_ + padding_;
-    const double masked = spec.clip_high < 0.0 ? padding_ : 0.0;
+    const double positions = of_.positions();
+    const double masked = spec.clip_high < 0.0 ? of_.masked : 0.0;
     const double inside = RollReal(sums_.loss.clipped);
     const auto add = [&](std::string_view side, double count) {
       Add(Concat(prefix, "_", side, "_clipfrac"), count / positions);
@@ -225,15 +212,30 @@ class RollReporter {
   const RollReport& report_;
   const BatchSums& sums_;
   MetricMap& metrics_;
-  const double tokens_;
-  const double rows_;
-  const double width_;
-  // Masked positions.
-  const double padding_;
+  const RollDivisors of_;
   const bool keeps_all_;
 };
 
 }  // namespace
+
+RollDivisors::RollDivisors(const RollReport& report, const BatchSums& sums)
+    : tokens(std::max(RollReal(sums.tokens), 1.0)),
+      rows(RollReal(sums.nonempty_sequences) + kRollEpsilon),
+      width(RollReal(report.padded_length)),
+      masked(RollReal(sums.num_sequences) * width - RollReal(sums.tokens)) {}
+
+double RollDivisors::OfLoss(RollAggregation aggregation) const {
+  switch (aggregation) {
+    case RollAggregation::kSeqMeanTokenMean:
+    case RollAggregation::kSeqMeanTokenSum:
+      return rows;
+    case RollAggregation::kSeqMeanTokenSumNorm:
+      return width;
+    case RollAggregation::kTokenMean:
+      return tokens;
+  }
+  return tokens;
+}
 
 void AddRollMetrics(const RollReport& report, const BatchSums& sums,
                     MetricMap* metrics) {

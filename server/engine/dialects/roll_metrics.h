@@ -1,5 +1,5 @@
-// ROLL's metrics, from the sums of a batch. Those that need other sums are left
-// out.
+// ROLL's metrics, from the sums of a batch; roll_token_metrics.h has those that
+// need other sums.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_ROLL_METRICS_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_ROLL_METRICS_H_
 
@@ -17,7 +17,26 @@ struct RollReport {
   RollCorrection correction;
   RollLoss loss;
   bool has_loss = false;
+  // Both log-probs of train_infer_correction were sent.
+  bool has_pair = false;
   int64_t padded_length = 0;
+};
+
+// ROLL adds this to a divisor.
+inline constexpr double kRollEpsilon = 1e-8;
+
+// What ROLL divides by.
+struct RollDivisors {
+  RollDivisors(const RollReport& report, const kernels::BatchSums& sums);
+
+  double positions() const { return tokens + masked; }
+  // Of a sum over kept tokens, or of the sum of rows' means.
+  double OfLoss(RollAggregation aggregation) const;
+
+  double tokens;  // at least 1
+  double rows;    // those with tokens, and kRollEpsilon
+  double width;   // of the padded batch
+  double masked;  // positions of the padded batch that are not tokens
 };
 
 void AddRollMetrics(const RollReport& report, const kernels::BatchSums& sums,

@@ -13,6 +13,7 @@
 
 #include "server/engine/dialect.h"
 #include "tests/server/dialects/golden.h"
+#include "tests/server/dialects/token_metrics.h"
 #include "tests/testing/batch_builder.h"
 #include "tests/testing/reference.h"
 
@@ -83,15 +84,7 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
       kernels::Reference(translation->spec, batch.view());
   GoldenAnswer answer;
   translation->report(result.sums, &answer.metrics, &translation->violations);
-  if (translation->token_metrics) {
-    const std::vector<float> weights(result.weights.begin(),
-                                     result.weights.end());
-    const kernels::Batch view = batch.view();
-    translation->token_metrics(
-        CorrectedTokens(view, translation->spec.non_finite,
-                        result.keep_mask.data(), weights.data()),
-        result.sums, &answer.metrics);
-  }
+  answer.metrics.merge(TokenMetricsOf(*translation, batch.view(), result));
   answer.metrics.merge(of_filter);
   answer.keep_mask = std::move(result.keep_mask);
   if (translation->spec.weight.level != kernels::Level::kNone) {

@@ -42,9 +42,7 @@ Translation Correcting(const std::string& fields) {
 TEST(RollTest, EmptyBlockIsTheDefaultObject) {
   const Translation empty = Roll("{}");
   EXPECT_THAT(Fields(empty), IsEmpty());
-  EXPECT_THAT(empty.warnings,
-              ElementsAre(HasSubstr("rollout_log_probs was sent"),
-                          HasSubstr("are absent")));
+  EXPECT_THAT(empty.warnings, IsEmpty());
   const Translation object = Roll(
       R"({"importance_sampling": "token", "pg_clip": 0.2,
           "use_pg_clip_range": false, "pg_clip_low": 0.2, "pg_clip_high": 0.2,
@@ -225,6 +223,15 @@ TEST(RollTest, DivisorsFollowTheMode) {
   EXPECT_EQ(of("token-mean").kl.coefficient, 1.5);
 }
 
+// The answer has the sum of losses times the factor alone.
+TEST(RollTest, AFactorOfZeroHidesThePolicysLoss) {
+  EXPECT_THAT(Roll(R"({"rl_loss_coef": 0})").warnings,
+              ElementsAre(HasSubstr("lack pg_loss and weighted_pg_loss")));
+  RequestFacts facts = AllTensors();
+  facts.wants_loss = false;
+  EXPECT_THAT(Roll(R"({"rl_loss_coef": 0})", facts).warnings, IsEmpty());
+}
+
 // Its sum has no mask: tokens that filters rejected stay in the loss.
 TEST(RollTest, TokenMeanKeepsRejectedTokens) {
   const Translation t = Roll(R"({"loss_agg_mode": "token-mean",
@@ -240,6 +247,8 @@ TEST(RollTest, TensorsFollowTheBlock) {
   facts.has_rollout_log_probs = false;
   EXPECT_THAT(Fields(Roll("{}", facts)), IsEmpty());
   EXPECT_EQ(Roll("{}", facts).spec.weight.level, Level::kNone);
+  facts.wants_loss = false;
+  EXPECT_FALSE(Roll("{}", facts).token_metrics);
   EXPECT_THAT(Fields(Roll(R"({"train_infer_correction":
                               {"is_weight": {"enabled": true}}})",
                           facts)),

@@ -14,11 +14,7 @@ ActorPGWorker)``. Numbers and quirks are those of the dialect ``roll`` (alibaba/
 Differences of the function:
 
 * ``segment`` is refused, for weights and filters.
-* Metrics are there where their sum is: ``is_weight_clipfrac``, the share that passes each filter
-  and all of them, the mean difference of a filter's level, and the mean ratio of the weights' level
-  if no weight is beyond its bound. Absent are the other ``train_infer_ratio_*_mean`` and
-  ``train_infer_diff_*_mean``.
-* Masked positions count in those metrics as in ROLL, but with equal log-probs: a ratio of 1.
+* Masked positions count in metrics as in ROLL, but with equal log-probs: a ratio of 1.
 * Weights and filters are 1 where the mask is 0; ROLL multiplies by the mask.
 * With nothing enabled nothing is sent, and of the metrics there is the share that passes alone.
 
@@ -106,7 +102,6 @@ def compute_train_infer_correction(
         rollout_log_probs=infer_log_probs.detach(),
         response_mask=response_mask,
         outputs=("weights", "keep_mask"),
-        own_warning="Metrics of roll",
     )
     masked = response_mask == 0
     assert result.keep_mask is not None  # requested, like the weights
