@@ -9,6 +9,7 @@
 #include "server/engine/dialects/ms_swift_correction.h"
 #include "server/engine/dialects/ms_swift_loss.h"
 #include "server/engine/dialects/ms_swift_metrics.h"
+#include "server/engine/dialects/ms_swift_token_metrics.h"
 #include "server/engine/dialects/request_tensors.h"
 
 namespace counterweight::server {
@@ -30,6 +31,12 @@ void SetReport(const MsSwiftReport& report, Translation* translation) {
       return;
     }
     AddMsSwiftMetrics(report, sums, metrics);
+  };
+  if (!HasMsSwiftTokenMetrics(report)) return;
+  translation->token_metrics = [report](const CorrectedTokens& tokens,
+                                        const kernels::BatchSums& sums,
+                                        MetricMap* metrics) {
+    AddMsSwiftTokenMetrics(report, tokens, sums, metrics);
   };
 }
 
@@ -56,6 +63,7 @@ Translation TranslateMsSwift(const Struct& block, bool ignore_unknown_fields,
   spec.drift_source = DriftSource(facts);
   spec.peer_sums = report.correction.measures;
   report.has_loss = facts.wants_loss;
+  report.has_old = facts.has_old_log_probs;
   report.has_opsm = report.correction.opsm_delta && spec.num_rules > 0 &&
                     translation.rule_names.back() == "off_policy_sequence_mask";
   report.padded_length = facts.wants_loss ? int64_t{facts.padded_length} : 0;
@@ -65,11 +73,6 @@ Translation TranslateMsSwift(const Struct& block, bool ignore_unknown_fields,
   WarnOfDriftAlone(facts.has_old_log_probs,
                    report.correction.measures || facts.wants_loss,
                    "old_log_probs", &translation.warnings);
-  if (report.correction.measures || report.has_loss) {
-    translation.warnings.emplace_back(
-        "Metrics of ms_swift that need sums which are not kept here are "
-        "absent.");
-  }
   SetReport(report, &translation);
   return translation;
 }

@@ -16,18 +16,14 @@ class MsSwiftReporter {
  public:
   MsSwiftReporter(const MsSwiftReport& report, const BatchSums& sums,
                   MetricMap* metrics)
-      : report_(report),
-        sums_(sums),
-        metrics_(*metrics),
-        rows_(Real(std::max<int64_t>(sums.num_sequences, 1))),
-        tokens_(Real(std::max<int64_t>(sums.tokens, 1))) {}
+      : report_(report), sums_(sums), metrics_(*metrics), of_(sums) {}
 
   void Run() {
     if (report_.correction.measures) {
       AddDrift();
       if (report_.correction.weighs()) AddWeights();
     }
-    if (report_.has_loss && !report_.loss.is_megatron) AddLoss();
+    if (report_.has_loss_metrics()) AddLoss();
   }
 
  private:
@@ -40,26 +36,26 @@ class MsSwiftReporter {
     const kernels::DriftSums& drift = sums_.drift;
     const kernels::PeerCorrectionSums& peers = sums_.peers.correction;
     const double empty = Real(sums_.num_sequences - sums_.nonempty_sequences);
-    Add("training_ppl", (drift.numerator_ppl + empty) / rows_);
-    Add("rollout_ppl", (drift.denominator_ppl + empty) / rows_);
-    Add("training_log_ppl", peers.numerator_log_ppl / rows_);
-    Add("rollout_log_ppl", peers.denominator_log_ppl / rows_);
-    Add("kl", -drift.log_ratio / tokens_);
+    Add("training_ppl", (drift.numerator_ppl + empty) / of_.rows);
+    Add("rollout_ppl", (drift.denominator_ppl + empty) / of_.rows);
+    Add("training_log_ppl", peers.numerator_log_ppl / of_.rows);
+    Add("rollout_log_ppl", peers.denominator_log_ppl / of_.rows);
+    Add("kl", -drift.log_ratio / of_.tokens);
     AddK3();
-    Add("log_ppl_diff", drift.log_ppl_difference / rows_);
-    Add("log_ppl_abs_diff", drift.abs_log_ppl_difference / rows_);
+    Add("log_ppl_diff", drift.log_ppl_difference / of_.rows);
+    Add("log_ppl_abs_diff", drift.abs_log_ppl_difference / of_.rows);
     Extrema range = peers.log_ppl_difference_range;
     if (empty > 0.0) {
       range = {std::min(range.min, 0.0), std::max(range.max, 0.0)};
     }
     Add("log_ppl_diff_max", range.max);
     Add("log_ppl_diff_min", range.min);
-    Add("ppl_ratio", 1.0 + drift.ppl_ratio_excess / rows_);
+    Add("ppl_ratio", 1.0 + drift.ppl_ratio_excess / of_.rows);
     // The mean of nothing is 0, and 1 is subtracted from it.
     Add("chi2_token",
         sums_.tokens == 0
             ? -1.0
-            : (2.0 * drift.excess + drift.excess_squared) / tokens_);
+            : (2.0 * drift.excess + drift.excess_squared) / of_.tokens);
   }
 
   // ms-swift bounds each addend at 10; without any beyond, the sum is its own.
@@ -69,7 +65,7 @@ class MsSwiftReporter {
     const Extrema& range = sums_.drift.log_ratio_range;
     const bool is_bounded =
         sums_.tokens == 0 || (range.min >= kLowest && range.max <= kHighest);
-    if (is_bounded) Add("k3_kl", sums_.drift.k3 / tokens_);
+    if (is_bounded) Add("k3_kl", sums_.drift.k3 / of_.tokens);
   }
 
   void AddWeights() {
@@ -79,52 +75,60 @@ class MsSwiftReporter {
         return;
       case MsSwiftMode::kTokenTruncate:
       case MsSwiftMode::kTokenMask:
-        Add("is_weight_mean", weight.weight / tokens_);
-        Add("clipped_frac", Real(weight.tokens_high) / tokens_);
+        Add("is_weight_mean", weight.weight / of_.tokens);
+        Add("clipped_frac", Real(weight.tokens_high) / of_.tokens);
         return;
       case MsSwiftMode::kSequenceTruncate:
-        Add("is_weight_mean", weight.weight / tokens_);
-        Add("clipped_frac", Real(weight.sequences_log_high) / rows_);
+        Add("is_weight_mean", weight.weight / of_.tokens);
+        Add("clipped_frac", Real(weight.sequences_log_high) / of_.rows);
         return;
       case MsSwiftMode::kSequenceMask:
         // The sum is of tokens that OPSM kept.
         if (sums_.kept_tokens == sums_.tokens) {
-          Add("is_weight_mean", weight.kept_weight / tokens_);
+          Add("is_weight_mean", weight.kept_weight / of_.tokens);
         }
-        Add("clipped_frac", Real(sums_.rules[0].rows_high) / rows_);
+        Add("clipped_frac", Real(sums_.rules[0].rows_high) / of_.rows);
         return;
     }
   }
 
-  // Over the kept tokens; at width 1 over all rows.
   void AddLoss() {
-    const bool is_mean_of_rows = report_.padded_length == 1;
-    if (is_mean_of_rows && sums_.kept_tokens != sums_.num_sequences) return;
-    const double kept = Real(std::max<int64_t>(sums_.kept_tokens, 1));
-    const kernels::KlSpec& kl = report_.loss.spec.kl;
-    if (kl.estimator != kernels::KlEstimator::kNone && !kl.has_weight) {
-      metrics_["kl"] = sums_.loss.kl / kept;
-    }
-    const double high = Real(sums_.peers.loss.high_kept) / kept;
-    const double low = Real(sums_.peers.loss.low_kept) / kept;
-    if (report_.loss.type == MsSwiftLossType::kSapo) return;
-    if (report_.loss.type == MsSwiftLossType::kCispo) {
-      metrics_["cispo_clip_ratio"] = high;
+    if (report_.is_mean_of_rows() && sums_.kept_tokens != sums_.num_sequences) {
       return;
     }
-    metrics_["clip_ratio/low_mean"] = metrics_["clip_ratio/low_min"] = low;
-    metrics_["clip_ratio/high_mean"] = metrics_["clip_ratio/high_max"] = high;
-    metrics_["clip_ratio/region_mean"] = low + high;
+    // The sum of a weighted penalty is not that of the penalty.
+    if (report_.has_kl() && !report_.loss.spec.kl.has_weight) {
+      metrics_["kl"] = sums_.loss.kl / of_.kept;
+    }
+    AddMsSwiftClips(report_.loss.type,
+                    Real(sums_.peers.loss.low_kept) / of_.kept,
+                    Real(sums_.peers.loss.high_kept) / of_.kept, &metrics_);
   }
 
   const MsSwiftReport& report_;
   const BatchSums& sums_;
   MetricMap& metrics_;
-  const double rows_;
-  const double tokens_;
+  const MsSwiftDivisors of_;
 };
 
 }  // namespace
+
+MsSwiftDivisors::MsSwiftDivisors(const BatchSums& sums)
+    : rows(Real(std::max<int64_t>(sums.num_sequences, 1))),
+      tokens(Real(std::max<int64_t>(sums.tokens, 1))),
+      kept(Real(std::max<int64_t>(sums.kept_tokens, 1))) {}
+
+void AddMsSwiftClips(MsSwiftLossType type, double low, double high,
+                     MetricMap* metrics) {
+  if (type == MsSwiftLossType::kSapo) return;
+  if (type == MsSwiftLossType::kCispo) {
+    (*metrics)["cispo_clip_ratio"] = high;
+    return;
+  }
+  (*metrics)["clip_ratio/low_mean"] = (*metrics)["clip_ratio/low_min"] = low;
+  (*metrics)["clip_ratio/high_mean"] = (*metrics)["clip_ratio/high_max"] = high;
+  (*metrics)["clip_ratio/region_mean"] = low + high;
+}
 
 void AddMsSwiftMetrics(const MsSwiftReport& report, const BatchSums& sums,
                        MetricMap* metrics) {

@@ -98,7 +98,6 @@ def policy_loss(
         response_mask=mask,
         outputs=outputs_for(current),
         metrics=False,
-        own_warning="Metrics of ms_swift",
     )
     return attach(current, result)
 

@@ -81,7 +81,6 @@ class RolloutCorrectionMixin:
             rollout_log_probs=-ratio.clamp(min=0),
             response_mask=completion_mask,
             release="",  # the weights of all releases are the same
-            own_warning="Metrics of ms_swift",
         )
         weights: torch.Tensor = result.weights.to(rollout_log_ratio.dtype)
         return weights
