@@ -124,7 +124,7 @@ AnswerForm::AnswerForm(const Decoded& decoded) {
     Violations ignored;
     method.report(FullSums(), &metrics, &ignored);
     if (decoded.HasTokenMetrics()) AddNamesOfTokenMetrics(method, &metrics);
-    if (method.row_filter) {
+    if (method.row_filter && !decoded.returns_sums) {
       method.row_filter->report({.all = {1.0}, .kept = {1.0}}, &metrics);
     }
     for (const auto& [name, value] : metrics) metrics_.push_back(name);

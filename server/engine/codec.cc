@@ -229,12 +229,12 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
       warnings.push_back(std::move(warning));
     }
     violations.Append(CheckPadding(spec.loss, layout.value));
-    if (method.value.token_metrics && !request.omit_metrics() &&
-        IsOnDevice(tensors.value)) {
-      warnings.emplace_back(Concat(
-          "metrics of ", method.value.name,
-          " that need a pass over tokens are absent: the tensors are on a "
-          "device"));
+    if (!request.omit_metrics()) {
+      for (std::string& warning :
+           WarnOfTokenMetrics(method.value, request.partial_sums(),
+                              IsOnDevice(tensors.value))) {
+        warnings.push_back(std::move(warning));
+      }
     }
   }
   // Drift is published by step.
@@ -264,7 +264,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
 }
 
 bool Decoded::HasTokenMetrics() const {
-  return method.token_metrics && !omits_metrics && !IsOnDevice(tensors);
+  return method.token_metrics && !omits_metrics && !returns_sums &&
+         !IsOnDevice(tensors);
 }
 
 kernels::Batch BatchOf(const Decoded& decoded) {

@@ -45,8 +45,8 @@ struct Decoded {
   bool returns_sums = false;
   PartialIdentity partial;
 
-  // CorrectResult::token_metrics are wanted, and the tensors lie in host
-  // memory.
+  // CorrectResult::token_metrics are wanted: of a batch that is no part of a
+  // step, in host memory.
   bool HasTokenMetrics() const;
 };
 

@@ -12,6 +12,7 @@
 #include "server/engine/codec.h"
 #include "server/engine/codec_calm_bound.h"
 #include "server/engine/codec_enums.h"
+#include "server/engine/codec_warnings.h"
 #include "server/engine/message_bytes.h"
 #include "server/engine/names.h"
 
@@ -366,6 +367,9 @@ Violations MergeSums(const v1::MergeSumsRequest& request,
   finished.sums = kernels::SumsOf(method.value.spec, sums);
   Decoded decoded;
   decoded.warnings = std::move(method.value.warnings);
+  for (std::string& warning : WarnOfTokenMetrics(method.value, true, false)) {
+    decoded.warnings.push_back(std::move(warning));
+  }
   decoded.method = std::move(method.value);
   decoded.omits_metrics = Has(sums, kOmitsMetrics);
   Violations violations = Encode(decoded, finished, response->mutable_answer());

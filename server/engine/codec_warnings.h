@@ -17,6 +17,11 @@ namespace counterweight::server {
 std::vector<std::string> WarnOfNumbers(const Decoded& decoded,
                                        const AnswerNumbers& numbers);
 
+// One sentence if the answer's metrics lack those of Method::token_metrics:
+// sums of parts do not have them, nor are tensors on a device passed over.
+std::vector<std::string> WarnOfTokenMetrics(const Method& method, bool is_part,
+                                            bool is_on_device);
+
 }  // namespace counterweight::server
 
 #endif  // COUNTERWEIGHT_SERVER_ENGINE_CODEC_WARNINGS_H_

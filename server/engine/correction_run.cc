@@ -244,7 +244,7 @@ class FilteredRun final : public kernels::CorrectRun {
                         std::move(stop_))
             ->Finish();
     if (result.status == kernels::CorrectStatus::kOk &&
-        !decoded_.omits_metrics) {
+        !decoded_.omits_metrics && !decoded_.returns_sums) {
       filter.report(errors, &result.token_metrics);
     }
     return result;
