@@ -82,6 +82,12 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   }
   kernels::ReferenceResult result =
       kernels::Reference(translation->spec, batch.view());
+  if (translation->last_rule_spares_weights) {
+    kernels::CorrectionSpec spec = translation->spec;
+    spec.rules[--spec.num_rules] = {};
+    spec.loss = {};
+    result.weights = kernels::Reference(spec, batch.view()).weights;
+  }
   GoldenAnswer answer;
   translation->report(result.sums, &answer.metrics, &translation->violations);
   answer.metrics.merge(TokenMetricsOf(*translation, batch.view(), result));
