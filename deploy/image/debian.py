@@ -32,7 +32,8 @@ class Package:
     def url(self) -> str:
         """Returns the package URL, by which scanners know it."""
         # Packages of no release yet have no number of one.
-        number = platform.freedesktop_os_release()["VERSION_ID"] if self.root == HERE else "sid"
+        unstable = SERVER_ROOT in (self.root, *self.root.parents)
+        number = "sid" if unstable else platform.freedesktop_os_release()["VERSION_ID"]
         return (
             f"pkg:deb/debian/{self.name}@{self.version}?arch={self.architecture}"
             f"&distro=debian-{number}"
@@ -45,7 +46,12 @@ class Package:
 
     def control(self) -> bytes:
         """Returns the package's paragraph in dpkg's database."""
-        return _output("dpkg-query", "--status", f"{self.name}:{self.architecture}").encode()
+        name = f"{self.name}:{self.architecture}"
+        return _output(*_query(self.root), "--status", name).encode()
+
+
+def _query(root: pathlib.Path) -> tuple[str, str]:
+    return ("dpkg-query", f"--admindir={root}/var/lib/dpkg")
 
 
 def _output(*command: str) -> str:
@@ -59,10 +65,8 @@ def _output(*command: str) -> str:
 def package(name: str, root: pathlib.Path = HERE) -> Package:
     """Returns a package that is installed in ``root``; raises LookupError if it is not."""
     fields = "${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\n"
-    query = ("dpkg-query", f"--admindir={root}/var/lib/dpkg", "--show", f"--showformat={fields}")
-    name, version, architecture, source, source_version = (
-        _output(*query, name).splitlines()[0].split("\t")
-    )
+    shown = _output(*_query(root), "--show", f"--showformat={fields}", name)
+    name, version, architecture, source, source_version = shown.splitlines()[0].split("\t")
     return Package(name, version, architecture, source, source_version, root)
 
 
@@ -78,11 +82,12 @@ def linked(program: pathlib.Path) -> list[Package]:
     ]
 
 
-def owners(files: Sequence[pathlib.Path]) -> list[Package]:
-    """Returns the packages that installed ``files``; raises LookupError if there is none."""
+def owners(files: Sequence[pathlib.Path], root: pathlib.Path = HERE) -> list[Package]:
+    """Returns the packages that installed ``files`` of ``root``; raises LookupError if there is none."""
     # dpkg knows a file by the name in its package, and /lib has become a link to /usr/lib.
-    real = [str(file.resolve(strict=True)).removeprefix("/usr") for file in files]
-    search = ["dpkg-query", "--search", *real, *("/usr" + name for name in real)]
+    found = [under(root, file).resolve(strict=True).relative_to(root.resolve()) for file in files]
+    real = [f"/{file}".removeprefix("/usr") for file in found]
+    search = [*_query(root), "--search", *real, *("/usr" + name for name in real)]
     # The exit code is 1 because each file has one of its two names.
     answer = subprocess.run(search, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     packages = {}
@@ -92,4 +97,9 @@ def owners(files: Sequence[pathlib.Path]) -> list[Package]:
     for file, name in zip(files, real, strict=True):
         if name not in packages:
             raise LookupError(f"{file} is from no Debian package: its licence is unknown")
-    return [package(packages[name]) for name in real]
+    return [package(packages[name], root) for name in real]
+
+
+def under(root: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """Returns where a file of ``root`` is, by its path there."""
+    return root / path.relative_to("/")

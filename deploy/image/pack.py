@@ -11,18 +11,17 @@ import argparse
 import datetime
 import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
 
+import machine
 import oci
 import rootfs
 import sbom
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCE = "https://github.com/counterweight/counterweight"
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # The NVIDIA container toolkit gives these parts of the driver to a container that requests them.
 CUDA_ENVIRONMENT = [
     "NVIDIA_VISIBLE_DEVICES=all",
@@ -30,12 +29,13 @@ CUDA_ENVIRONMENT = [
 ]
 
 
-def say(program: pathlib.Path) -> tuple[str, str]:
+def say(program: pathlib.Path, runner: machine.Machine) -> tuple[str, str]:
     """Returns the version and the commit that ``program`` names."""
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    command = [*runner.run, program, "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.match(r"counterweight-server (\S+)(?: \((\S+)\))?", answer.stdout)
     if not found:
-        raise LookupError(f"{program} --version says {answer.stdout.strip()!r}")
+        raise LookupError(f"{program} --version says {(answer.stdout or answer.stderr).strip()!r}")
     return found[1], found[2] or "unknown"
 
 
@@ -72,13 +72,15 @@ def main() -> int:
     parser.add_argument(
         "--program", type=pathlib.Path, default=REPOSITORY / "build/release/counterweight-server"
     )
+    parser.add_argument("--arm64", action="store_true", help="the program is for arm64")
     parser.add_argument("--variant", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "build/image")
     parser.add_argument("--rootfs", type=pathlib.Path, help="write the files here, not an image")
     options = parser.parse_args()
     try:
-        version, revision = say(options.program)
-        files = rootfs.Rootfs(options.program, REPOSITORY / "LICENSE")
+        runner = machine.arm64() if options.arm64 else machine.here()
+        version, revision = say(options.program, runner)
+        files = rootfs.Rootfs(options.program, REPOSITORY / "LICENSE", runner)
     except (LookupError, OSError) as error:
         print(f"image: {error}", file=sys.stderr)
         return 1
@@ -96,8 +98,9 @@ def main() -> int:
         "org.opencontainers.image.documentation": f"{SOURCE}/blob/main/deploy/README.md",
         "org.opencontainers.image.licenses": "Apache-2.0",
     }
+    variant = f"{options.variant}-{runner.architecture}"
     ours, bill = files.ours(
-        lambda digest: sbom.Subject(version, revision, stamp, options.variant, SOURCE, digest)
+        lambda digest: sbom.Subject(version, revision, stamp, variant, SOURCE, digest)
     )
     if options.rootfs:
         options.rootfs.mkdir(parents=True)
@@ -117,7 +120,7 @@ def main() -> int:
     digest = layout.write(
         {"Debian's libraries": files.debian, "counterweight-server": ours},
         config,
-        architecture=ARCHITECTURES[platform.machine()],
+        architecture=runner.architecture,
         created=stamp,
         name=name,
         labels=labels,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import debian
 import sbom
+from debian import under
+from machine import Machine
 from oci import Entry
 
 PROGRAM = "usr/bin/counterweight-server"
@@ -18,6 +20,7 @@ DOCUMENTS = "usr/share/doc"
 COMPILED_IN = ("nlohmann-json3-dev", "libspdlog-dev", "libprotobuf-dev", "libgrpc++-dev")
 AUTHORITIES = pathlib.Path("/usr/share/ca-certificates/mozilla")
 LICENCES = pathlib.Path("/usr/share/common-licenses")
+OS_RELEASE = pathlib.Path("/usr/lib/os-release")
 
 PASSWD = f"""root:x:0:0:root:/:/usr/sbin/nologin
 counterweight:x:{USER}:{USER}:counterweight:/:/usr/sbin/nologin
@@ -25,16 +28,17 @@ counterweight:x:{USER}:{USER}:counterweight:/:/usr/sbin/nologin
 GROUP = f"root:x:0:\ncounterweight:x:{USER}:\n"
 
 
-def stripped(program: pathlib.Path) -> bytes:
+def stripped(program: pathlib.Path, machine: Machine) -> bytes:
     """Returns the bytes of ``program`` without its symbols."""
     with tempfile.NamedTemporaryFile() as file:
-        subprocess.run(["strip", "-o", file.name, str(program)], check=True)
+        subprocess.run([machine.strip, "-o", file.name, str(program)], check=True)
         return pathlib.Path(file.name).read_bytes()
 
 
-def libraries(program: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the shared libraries that ``program`` loads and its loader, by the names it uses."""
-    answer = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+def libraries(program: pathlib.Path, machine: Machine) -> list[pathlib.Path]:
+    """Returns the shared libraries that ``program`` loads and its loader, by their paths on ``machine``."""
+    command = [*machine.ldd, str(program)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise LookupError(f"ldd {program}: {(answer.stderr or answer.stdout).strip()}")
     found = []
@@ -43,37 +47,44 @@ def libraries(program: pathlib.Path) -> list[pathlib.Path]:
         if "not found" in line:
             raise LookupError(f"{program} needs {name.strip()}, which is not installed")
         if arrow or name.strip().startswith("/"):  # the loader has no arrow, the kernel's no path
-            found.append(pathlib.Path((path or name).split()[0]))
+            # The loader's own name is a path; an arrow leads out of the folder of another machine.
+            found.append(pathlib.Path((name if name.strip().startswith("/") else path).split()[0]))
     return found
 
 
 class Rootfs:
     """The two layers: Debian's files, which change with Debian, and ours."""
 
-    def __init__(self, program: pathlib.Path, licence: pathlib.Path) -> None:
+    def __init__(self, program: pathlib.Path, licence: pathlib.Path, machine: Machine) -> None:
         """Collects the files; raises LookupError where one is missing or from no package."""
-        self.packages = {debian.package("ca-certificates"), debian.package("base-files")}
-        self.included = debian.linked(program) or [debian.package(name) for name in COMPILED_IN]
-        self._program = stripped(program)
+        root = machine.root
+        self.packages = {debian.package(name, root) for name in ("ca-certificates", "base-files")}
+        self.included = debian.linked(program) or [
+            debian.package(name, root) for name in COMPILED_IN
+        ]
+        self._program = stripped(program, machine)
         self._licence = licence.read_bytes()
         self.debian = [
             Entry("bin", link="usr/bin"),
             Entry("lib", link="usr/lib"),
-            Entry("lib64", link="usr/lib64"),
             Entry("tmp", 0o1777),
             Entry("etc/passwd", content=PASSWD.encode()),
             Entry("etc/group", content=GROUP.encode()),
             Entry("etc/nsswitch.conf", content=b"hosts: files dns\n"),
             Entry("etc/os-release", link="../usr/lib/os-release"),
-            Entry("usr/lib/os-release", content=pathlib.Path("/usr/lib/os-release").read_bytes()),
+            Entry("usr/lib/os-release", content=under(root, OS_RELEASE).read_bytes()),
             # The package's own list: a machine's bundle may hold authorities of its owner.
-            Entry("etc/ssl/certs/ca-certificates.crt", content=authorities()),
+            Entry("etc/ssl/certs/ca-certificates.crt", content=authorities(root)),
         ]
-        loaded = libraries(program)
-        self.packages.update(debian.owners(loaded))
+        loaded = libraries(program, machine)
+        self.packages.update(debian.owners(loaded, root))
         for library in loaded:
             target = str(library).removeprefix("/usr").removeprefix("/")
-            self.debian.append(Entry(f"usr/{target}", 0o755, library.read_bytes()))
+            content = under(root, library).read_bytes()
+            self.debian.append(Entry(f"usr/{target}", 0o755, content))
+        # The loader's folder on some processors.
+        if any(library.is_relative_to("/lib64") for library in loaded):
+            self.debian.append(Entry("lib64", link="usr/lib64"))
         for package in sorted(self.packages):
             self.debian.append(
                 Entry(f"{DOCUMENTS}/{package.name}/copyright", content=package.copyright())
@@ -86,7 +97,7 @@ class Rootfs:
             if package.name not in {one.name for one in self.packages}:
                 path = f"{DOCUMENTS}/{package.name}/copyright"
                 self.debian.append(Entry(path, content=package.copyright()))
-        for text in sorted(LICENCES.iterdir()):
+        for text in sorted(under(root, LICENCES).iterdir()):
             path = f"usr/share/common-licenses/{text.name}"
             self.debian.append(Entry(path, content=text.read_bytes()))
 
@@ -105,9 +116,10 @@ class Rootfs:
         ], document
 
 
-def authorities() -> bytes:
+def authorities(root: pathlib.Path) -> bytes:
     """Returns the certificates of Debian's package ca-certificates, in one text."""
-    texts = [file.read_bytes().rstrip() + b"\n" for file in sorted(AUTHORITIES.glob("*.crt"))]
+    folder = under(root, AUTHORITIES)
+    texts = [file.read_bytes().rstrip() + b"\n" for file in sorted(folder.glob("*.crt"))]
     if not texts:
-        raise LookupError(f"{AUTHORITIES} has no certificates; install ca-certificates")
+        raise LookupError(f"{folder} has no certificates; install ca-certificates")
     return b"".join(texts)

@@ -21,7 +21,7 @@ class Subject:
     version: str
     revision: str  # commit
     created: str  # RFC 3339
-    variant: str  # "cpu" or "cuda"
+    variant: str  # "cpu" or "cuda", and the architecture
     source: str  # address of the repository
     program_sha256: str
 

@@ -21,6 +21,7 @@ from tag import Release
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "image"))
 
 import debian
+import machine
 import rootfs
 import sbom
 
@@ -28,7 +29,6 @@ SOURCE = "https://github.com/counterweight/counterweight"
 ARTEFACT = "SPDXRef-artefact"
 # Headers that the compiler includes into the C++ client; no file names them.
 COMPILED_IN = {"libcounterweight-client-dev": ("libprotobuf-dev", "libgrpc++-dev")}
-SERVER = pathlib.Path(__file__).resolve().parents[2] / "build/server/linked/counterweight-server"
 ELF = b"\x7fELF"
 
 
@@ -87,20 +87,25 @@ def of_debian(package: debian.Package, relation: str) -> Part:
     return Part(package.name, package.version, package.url, relation)
 
 
+def field(path: pathlib.Path, name: str) -> str:
+    """Returns a field of the control file of a Debian package."""
+    command = ["dpkg-deb", "--field", path, name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def of_deb(path: pathlib.Path) -> list[Part]:
     """Returns the packages of the libraries that the programs in a Debian package load or have in them."""
-    name = subprocess.run(
-        ["dpkg-deb", "--field", path, "Package"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    name, architecture = (field(path, word) for word in ("Package", "Architecture"))
+    target = machine.here() if architecture == machine.here().architecture else machine.arm64()
     loaded: set[debian.Package] = set()
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["dpkg-deb", "-x", path, folder], check=True)
         for file in sorted(pathlib.Path(folder).rglob("*")):
             if file.is_file() and not file.is_symlink() and file.open("rb").read(4) == ELF:
-                loaded.update(debian.owners(rootfs.libraries(file)))
-    included = [debian.package(one) for one in COMPILED_IN.get(name, ())]
-    if name == SERVER.name:
-        included = debian.linked(SERVER)
+                loaded.update(debian.owners(rootfs.libraries(file, target), target.root))
+    included = [debian.package(one, target.root) for one in COMPILED_IN.get(name, ())]
+    if name == target.server.name:
+        included = debian.linked(target.server)
     return [
         *(of_debian(one, "DEPENDS_ON") for one in loaded),
         *(of_debian(one, "STATIC_LINK") for one in included),

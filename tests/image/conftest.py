@@ -16,10 +16,12 @@ from server_process import binary  # noqa: E402
 PACK = REPOSITORY / "deploy/image/pack.py"
 
 
-def pack(*flags: str, umask: int = 0o022, **environment: str) -> str:
-    """Runs the packer as `make image` does; returns its output."""
+def pack(
+    *flags: str, program: pathlib.Path | None = None, umask: int = 0o022, **environment: str
+) -> str:
+    """Runs the packer as `make image` does, with ``program`` (None: the server); returns its output."""
     answer = subprocess.run(
-        [sys.executable, PACK, f"--program={binary()}", *flags],
+        [sys.executable, PACK, f"--program={program or binary()}", *flags],
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -17,6 +18,7 @@ import archive
 import assemble
 import bills
 import debian
+import machine
 import pytest
 import tag
 
@@ -122,7 +124,8 @@ def test_the_servers_bill_has_what_is_linked_into_it(
         "Source: grpc (1.83.0-2)\nVersion: 1.83.0-2+b1\nDescription: a\n"
     )
     monkeypatch.setattr(debian, "SERVER_ROOT", tmp_path / "root")
-    monkeypatch.setattr(bills, "SERVER", tmp_path / "counterweight-server")
+    here = dataclasses.replace(machine.here(), server=tmp_path / "counterweight-server")
+    monkeypatch.setattr(machine, "here", lambda: here)
     (tmp_path / "counterweight-server.linked").write_text("libgrpc-dev\n")
     path = deb(tmp_path, "counterweight-server")
     found = purls(bills.write("a.deb", path.read_bytes(), bills.of_deb(path), RELEASE))

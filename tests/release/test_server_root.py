@@ -66,7 +66,8 @@ def sha256(content: bytes) -> str:
 def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
     folder = tmp_path / "deploy/release"
     folder.mkdir(parents=True)
-    shutil.copy(ROOT / SCRIPT, folder)
+    for name in (SCRIPT, "deploy/release/unpack"):
+        shutil.copy(ROOT / name, folder)
     (tmp_path / f"{SCRIPT}.lock").write_text(
         f"# of 2026-10-30\na 1.0-1 {'0' * 64}\nsrc:b 2.0-1 {'0' * 64}\n"
     )

@@ -43,7 +43,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def python() -> list[str]:
     """The command of a Python for aarch64."""
-    root = run(REPOSITORY / "deploy/wheel/arm64_python").strip()
+    root = run(REPOSITORY / "deploy/release/arm64_root").strip()
     return ["qemu-aarch64", "-L", root, f"{root}/usr/bin/python3"]
 
 
