@@ -39,6 +39,16 @@ class Package:
             f"&distro=debian-{number}"
         )
 
+    @property
+    def supplier(self) -> str:
+        """Returns who distributes it, in SPDX's words."""
+        return "Organization: Debian"
+
+    @property
+    def origin(self) -> str:
+        """Returns what it was built from."""
+        return f"built from Debian's source {self.source} {self.source_version}"
+
     def copyright(self) -> bytes:
         """Returns the text of the package's copyright file."""
         file = self.root / "usr/share/doc" / self.name / "copyright"

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 
+import cuda
 import machine
 import oci
 import rootfs
@@ -37,6 +38,16 @@ def say(program: pathlib.Path, runner: machine.Machine) -> tuple[str, str]:
     if not found:
         raise LookupError(f"{program} --version says {(answer.stdout or answer.stderr).strip()!r}")
     return found[1], found[2] or "unknown"
+
+
+def toolkit() -> pathlib.Path:
+    """Returns the folder of the CUDA toolkit that .ci/build takes."""
+    environment = {**os.environ, "CUDA": "1"}
+    command = [REPOSITORY / ".ci/cuda"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if said.returncode != 0:
+        raise LookupError(said.stderr.strip())
+    return pathlib.Path(said.stdout.strip()).parents[1]
 
 
 def commit_time(revision: str) -> int:
@@ -80,7 +91,8 @@ def main() -> int:
     try:
         runner = machine.arm64() if options.arm64 else machine.here()
         version, revision = say(options.program, runner)
-        files = rootfs.Rootfs(options.program, REPOSITORY / "LICENSE", runner)
+        others = [cuda.runtime(toolkit())] if options.variant == "cuda" else []
+        files = rootfs.Rootfs(options.program, REPOSITORY / "LICENSE", runner, others)
     except (LookupError, OSError) as error:
         print(f"image: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import hashlib
 import pathlib
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import debian
 import sbom
@@ -55,12 +55,22 @@ def libraries(program: pathlib.Path, machine: Machine) -> list[pathlib.Path]:
 class Rootfs:
     """The two layers: Debian's files, which change with Debian, and ours."""
 
-    def __init__(self, program: pathlib.Path, licence: pathlib.Path, machine: Machine) -> None:
-        """Collects the files; raises LookupError where one is missing or from no package."""
+    def __init__(
+        self,
+        program: pathlib.Path,
+        licence: pathlib.Path,
+        machine: Machine,
+        others: Sequence[sbom.Part] = (),
+    ) -> None:
+        """Collects the files; raises LookupError where one is missing or from no package.
+
+        ``others`` are what the program contains besides Debian's packages.
+        """
         root = machine.root
         self.packages = {debian.package(name, root) for name in ("ca-certificates", "base-files")}
-        self.included = debian.linked(program) or [
-            debian.package(name, root) for name in COMPILED_IN
+        self.included: list[sbom.Part] = [
+            *(debian.linked(program) or [debian.package(name, root) for name in COMPILED_IN]),
+            *others,
         ]
         self._program = stripped(program, machine)
         self._licence = licence.read_bytes()

@@ -6,12 +6,27 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
-
-import debian
+from typing import Protocol
 
 NONE = "NOASSERTION"
 DOCUMENT = "SPDXRef-DOCUMENT"
 SERVER = "SPDXRef-counterweight-server"
+
+
+class Part(Protocol):
+    """A package of Debian, or another part of the image."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def supplier(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+    def copyright(self) -> bytes: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,25 +41,25 @@ class Subject:
     program_sha256: str
 
 
-def identifier(package: debian.Package) -> str:
+def identifier(package: Part) -> str:
     """Returns the name of the package within a document."""
     return "SPDXRef-deb-" + re.sub(r"[^A-Za-z0-9.-]", "-", package.name.replace("+", "plus"))
 
 
-def entry(package: debian.Package) -> dict[str, object]:
-    """Returns what a document has about a package of Debian."""
+def entry(package: Part) -> dict[str, object]:
+    """Returns what a document has about a part."""
     return {
         "SPDXID": identifier(package),
         "name": package.name,
         "versionInfo": package.version,
-        "supplier": "Organization: Debian",
+        "supplier": package.supplier,
         "downloadLocation": NONE,
         "filesAnalyzed": False,
         "licenseConcluded": NONE,
         "licenseDeclared": NONE,
         "licenseComments": f"/usr/share/doc/{package.name}/copyright",
         "copyrightText": NONE,
-        "sourceInfo": f"built from Debian's source {package.source} {package.source_version}",
+        "sourceInfo": package.origin,
         "externalRefs": [
             {
                 "referenceCategory": "PACKAGE-MANAGER",
@@ -80,11 +95,13 @@ def document(
     return json.dumps(text, indent=1).encode() + b"\n"
 
 
-def spdx(
-    subject: Subject, files_of: Iterable[debian.Package], compiled_in: Iterable[debian.Package]
-) -> bytes:
+def spdx(subject: Subject, files_of: Iterable[Part], compiled_in: Iterable[Part]) -> bytes:
     """Returns the document: packages with files in the image, and those the compiler included."""
-    shipped, included = sorted(set(files_of)), sorted(set(compiled_in))
+
+    def order(package: Part) -> tuple[str, str]:
+        return package.name, package.version
+
+    shipped, included = sorted(set(files_of), key=order), sorted(set(compiled_in), key=order)
     server = {
         "SPDXID": SERVER,
         "name": "counterweight-server",
@@ -106,6 +123,6 @@ def spdx(
         f"{subject.source}/spdx/{name}-{subject.revision}",
         subject.created,
         "deploy/image/pack.py",
-        [server, *(entry(package) for package in sorted({*shipped, *included}))],
+        [server, *(entry(package) for package in sorted({*shipped, *included}, key=order))],
         relations,
     )

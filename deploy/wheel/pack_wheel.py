@@ -23,6 +23,7 @@ from collections.abc import Iterable
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "deploy/image"))
 
+import cuda as cuda_toolkit  # noqa: E402
 import debian  # noqa: E402
 
 GLIBC = (2, 28)
@@ -62,18 +63,6 @@ def unwind() -> Part:
     zig = run(sys.executable, "-c", "import ziglang; print(ziglang.__path__[0])").strip()
     text = pathlib.Path(zig) / "lib/libunwind/LICENSE.TXT"
     return Part("libunwind", version, f"pkg:pypi/ziglang@{version}", text.read_bytes())
-
-
-def cuda_runtime(toolkit: pathlib.Path) -> Part:
-    """CUDA's static runtime, from NVIDIA's packages (see .ci/cuda) or an installed toolkit."""
-    name = "nvidia-cuda-runtime"
-    for about in toolkit.parents[1].glob("nvidia_cuda_runtime-*.dist-info"):
-        version = about.name.removesuffix(".dist-info").partition("-")[2]
-        purl = f"pkg:pypi/{name}@{version}"
-        return Part(name, version, purl, (about / "licenses/License.txt").read_bytes())
-    version = json.loads((toolkit / "version.json").read_text())["cuda_cudart"]["version"]
-    text = (toolkit / "EULA.txt").read_bytes()
-    return Part(name, version, f"pkg:generic/{name}@{version}", text)
 
 
 def bill_of_materials(name: str, version: str, parts: Iterable[Part]) -> str:
@@ -159,7 +148,9 @@ def cuda(folder: pathlib.Path, toolkit: pathlib.Path, work: pathlib.Path) -> Non
     (source / "version.txt").write_text(version)
     # Both have one contract, so they are updated together.
     (source / "requirements.txt").write_text(f"counterweight-rl=={version}\n")
-    parts = [*of_the_library("x86_64"), unwind(), cuda_runtime(toolkit)]
+    runtime = cuda_toolkit.runtime(toolkit)
+    linked = Part(runtime.name, runtime.version, runtime.url, runtime.license)
+    parts = [*of_the_library("x86_64"), unwind(), linked]
     pack(source, "x86_64", parts)
 
 
