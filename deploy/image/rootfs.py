@@ -47,8 +47,10 @@ def libraries(program: pathlib.Path, machine: Machine) -> list[pathlib.Path]:
         if "not found" in line:
             raise LookupError(f"{program} needs {name.strip()}, which is not installed")
         if arrow or name.strip().startswith("/"):  # the loader has no arrow, the kernel's no path
-            # The loader's own name is a path; an arrow leads out of the folder of another machine.
-            found.append(pathlib.Path((name if name.strip().startswith("/") else path).split()[0]))
+            file = pathlib.Path((path or name).split()[0])
+            # Another machine's loader has the path by which it was started.
+            inside = file.is_relative_to(machine.root)
+            found.append("/" / file.relative_to(machine.root) if inside else file)
     return found
 
 

@@ -3,5 +3,6 @@ from __future__ import annotations
 import pathlib
 import sys
 
-# The real server's process.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The real server's process; bills of materials.
+sys.path += [str(ROOT / "tests/e2e"), str(ROOT / "deploy/release")]
