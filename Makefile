@@ -104,7 +104,7 @@ wheel: ## dist/*.whl with the client, the library and the server, the source dis
 	  SDIST=$(if $(SDIST),$$(ls $(CURDIR)/dist/*.tar.gz)) \
 	  $(PYTHON) -m pytest -q -p no:cacheprovider tests/wheel
 
-release: ## dist/release from a tag of this commit: wheel, source, image, Debian packages, chart, bills of materials, checksums, notes
+release: ## dist/release from a tag of this commit: wheels, source, images, Debian packages, chart, bills of materials, checksums, notes; CUDA=0 leaves CUDA out
 	@deploy/release/make_release
 
 clean: ## Remove build and dist; the environments .venv* and .tools stay

@@ -32,7 +32,7 @@ CUDA_ENVIRONMENT = [
 
 def say(program: pathlib.Path, runner: machine.Machine) -> tuple[str, str]:
     """Returns the version and the commit that ``program`` names."""
-    command = [*runner.run, program, "--version"]
+    command = [*runner.run, str(program), "--version"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.match(r"counterweight-server (\S+)(?: \((\S+)\))?", answer.stdout)
     if not found:

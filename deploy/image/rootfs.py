@@ -105,10 +105,10 @@ class Rootfs:
             self.debian.append(
                 Entry(f"var/lib/dpkg/status.d/{package.name}", content=package.control())
             )
-        for package in self.included:
-            if package.name not in {one.name for one in self.packages}:
-                path = f"{DOCUMENTS}/{package.name}/copyright"
-                self.debian.append(Entry(path, content=package.copyright()))
+        for part in self.included:
+            if part.name not in {one.name for one in self.packages}:
+                path = f"{DOCUMENTS}/{part.name}/copyright"
+                self.debian.append(Entry(path, content=part.copyright()))
         for text in sorted(under(root, LICENCES).iterdir()):
             path = f"usr/share/common-licenses/{text.name}"
             self.debian.append(Entry(path, content=text.read_bytes()))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills dist/release with what deploy/release/make_release has built. Usage: assemble.py [--check]
+"""Fills dist/release with what deploy/release/make_release has built. Usage: assemble.py [--without-cuda | --check]
 
 --check only prints the tag's commit time, or refuses with a sentence.
 """
@@ -13,7 +13,7 @@ import pathlib
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import archive
 import bills
@@ -21,7 +21,8 @@ import notes
 import tag
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MACHINES = {"x86_64": "amd64"}
+# Folders of Debian packages, by their architecture.
+PACKAGES = {"amd64": "build/release/deb", "arm64": "build/wheel/arm64/release/deb"}
 
 
 def one(folder: pathlib.Path, pattern: str) -> pathlib.Path:
@@ -56,68 +57,68 @@ def check_image(bill: bytes, release: tag.Release) -> None:
         )
 
 
-def collect(root: pathlib.Path, release: tag.Release, architecture: str) -> dict[str, bytes]:
-    """Returns the files of the release by name."""
+def collect(root: pathlib.Path, release: tag.Release, *, cuda: bool) -> dict[str, bytes]:
+    """Returns the files of the release by name, and of each the bill of materials."""
     version = release.version
-    wheels = [
-        one(root / "dist", f"counterweight_rl-{version}-*_{processor}.whl")
-        for processor in ("x86_64", "aarch64")
-    ]
+    files: dict[str, bytes] = {}
+    parts: dict[str, list[bills.Part]] = {}
+
+    def add(name: str, content: bytes, inside: Callable[[bytes], list[bills.Part]]) -> None:
+        files[name], parts[name] = content, inside(content)
+
+    patterns = [f"counterweight_rl-{version}-*_{cpu}.whl" for cpu in ("x86_64", "aarch64")]
+    for pattern in [*patterns, *([f"counterweight_rl_cu13-{version}-*.whl"] if cuda else [])]:
+        wheel = one(root / "dist", pattern)
+        add(wheel.name, wheel.read_bytes(), bills.of_wheel)
     source = one(root / "dist", f"counterweight_rl-{version}.tar.gz")
-    image = one(root / "build/image", f"counterweight-server-{version}.tar")
-    files = {
-        source.name: archive.again(source.read_bytes(), release.epoch),
-        f"counterweight-server-{version}-{architecture}.oci.tar": image.read_bytes(),
-        f"counterweight-{version}.tgz": archive.chart(root),
-    }
-    files |= {wheel.name: wheel.read_bytes() for wheel in wheels}
-    parts = {
-        **{wheel.name: bills.of_wheel(files[wheel.name]) for wheel in wheels},
-        source.name: bills.of_source(files[source.name]),
-        f"counterweight-{version}.tgz": bills.of_chart(files[f"counterweight-{version}.tgz"]),
-    }
-    for package in ("counterweight-server", "libcounterweight-client-dev"):
-        path = one(root / "build/release/deb", f"{package}_{version}_{architecture}.deb")
-        files[path.name], parts[path.name] = path.read_bytes(), bills.of_deb(path)
+    add(source.name, archive.again(source.read_bytes(), release.epoch), bills.of_source)
+    add(f"counterweight-{version}.tgz", archive.chart(root), bills.of_chart)
+    for architecture, place in PACKAGES.items():
+        for package in ("counterweight-server", "libcounterweight-client-dev"):
+            path = one(root / place, f"{package}_{version}_{architecture}.deb")
+            files[path.name], parts[path.name] = path.read_bytes(), bills.of_deb(path)
     for name, inside in parts.items():
         files[f"{name}.spdx.json"] = bills.write(name, files[name], inside, release)
-    image_bill = (root / "build/image/sbom.spdx.json").read_bytes()
-    check_image(image_bill, release)
-    files[f"counterweight-server-{version}-{architecture}.oci.tar.spdx.json"] = image_bill
+    for variant in ("amd64", "arm64", *(["amd64-cuda"] if cuda else [])):
+        folder = root / "build/image" / variant
+        bill = (folder / "sbom.spdx.json").read_bytes()
+        check_image(bill, release)
+        name = f"counterweight-server-{version}-{variant}.oci.tar"
+        files[name] = one(folder, f"counterweight-server-{version}*.tar").read_bytes()
+        files[f"{name}.spdx.json"] = bill
     module = bills.of_go((root / "client/go/go.mod").read_text())
     name = f"counterweight-go-{version}"
     files[f"{name}.spdx.json"] = bills.write(name, None, module, release)
-    page = notes.write((root / "CHANGELOG.md").read_text(), release)
+    page = notes.write((root / "CHANGELOG.md").read_text(), release, notes.missing(cuda=cuda))
     return files | {"RELEASE_NOTES.md": page.encode()}
 
 
-def check(root: pathlib.Path) -> tuple[tag.Release, str]:
-    """Returns the release and this machine's architecture; raises Refusal."""
+def check(root: pathlib.Path) -> tag.Release:
+    """Returns the release; raises Refusal where there is none, or on a machine that makes none."""
     machine = platform.machine()
-    if machine not in MACHINES:
-        raise tag.Refusal(
-            f"releases are made for x86-64 only so far, and this machine is {machine}"
-        )
+    if machine != "x86_64":
+        raise tag.Refusal(f"releases are made on x86-64 only, and this machine is {machine}")
     release = tag.find(root)
     notes.section((root / "CHANGELOG.md").read_text(), release.version)
-    return release, MACHINES[machine]
+    return release
 
 
 def main() -> None:
     try:
-        release, architecture = check(ROOT)
+        release = check(ROOT)
         if sys.argv[1:] == ["--check"]:
             print(release.epoch)
             return
         os.environ["SOURCE_DATE_EPOCH"] = str(release.epoch)
         folder = ROOT / "dist/release"
-        write(folder, collect(ROOT, release, architecture))
+        cuda = sys.argv[1:] != ["--without-cuda"]
+        write(folder, collect(ROOT, release, cuda=cuda))
     except tag.Refusal as refusal:
         sys.exit(f"release: {refusal}")
     for file in sorted(folder.iterdir()):
         print(f"{file.stat().st_size:>10,}  {file.relative_to(ROOT)}")
-    print(f"release: {release.tag} for {architecture}. It lacks:")
-    print("\n".join(f"release: - {line}" for line in notes.MISSING))
+    print(f"release: {release.tag} lacks:")
+    print("\n".join(f"release: - {line}" for line in notes.missing(cuda=cuda)))
     print("release: deploy/release/publish prints the steps that need accounts and keys")
 
 

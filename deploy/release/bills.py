@@ -89,7 +89,7 @@ def of_debian(package: debian.Package, relation: str) -> Part:
 
 def field(path: pathlib.Path, name: str) -> str:
     """Returns a field of the control file of a Debian package."""
-    command = ["dpkg-deb", "--field", path, name]
+    command = ["dpkg-deb", "--field", str(path), name]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

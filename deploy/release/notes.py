@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tag import Refusal, Release
 
-# Printed by `make release` and written into the notes, so that a release promises nothing that it lacks.
-MISSING = (
-    "image and Debian packages for aarch64: no",
-    "the wheel with CUDA, counterweight-rl-cu13, and the image with CUDA: no; `CUDA=1 make wheel` and `CUDA=1 make image "
-    "ARGS=--variant=cuda` make them",
-    "signatures and provenance: no, until the steps that deploy/release/publish prints have run",
-)
+
+def missing(*, cuda: bool) -> list[str]:
+    """Returns what a release lacks, made with CUDA or without: its notes promise nothing else."""
+    backend = "the wheel with CUDA, counterweight-rl-cu13, and the image with CUDA"
+    return [
+        f"{backend}, for aarch64: no" if cuda else f"{backend}: no; it was made with CUDA=0",
+        "signatures and provenance: no, until the steps that deploy/release/publish prints have run",
+    ]
 
 
 def section(changelog: str, version: str) -> str:
@@ -25,9 +27,9 @@ def section(changelog: str, version: str) -> str:
     return found[1].strip()
 
 
-def write(changelog: str, release: Release) -> str:
-    """Returns the page of the release."""
-    missing = "\n".join(f"- {line}" for line in MISSING)
+def write(changelog: str, release: Release, lacks: Iterable[str]) -> str:
+    """Returns the page of the release, which lacks what the lines say."""
+    lines = "\n".join(f"- {line}" for line in lacks)
     return f"""# Counterweight {release.version}
 
 {section(changelog, release.version)}
@@ -38,7 +40,7 @@ def write(changelog: str, release: Release) -> str:
 
 ## Not in this release
 
-{missing}
+{lines}
 
 Made from commit {release.commit}. `sha256sum -c SHA256SUMS` checks the files.
 """

@@ -107,13 +107,17 @@ def test_notes_are_the_section_of_the_version() -> None:
             notes.section(CHANGELOG, other)
 
 
-def test_notes_name_what_is_missing() -> None:
-    page = notes.write(CHANGELOG, tag.Release("0.1.1", "c0ffee", EPOCH))
+@pytest.mark.parametrize(
+    ("cuda", "word"), [(True, "with CUDA, for aarch64: no"), (False, "made with CUDA=0")]
+)
+def test_notes_name_what_is_missing(cuda: bool, word: str) -> None:
+    release = tag.Release("0.1.1", "c0ffee", EPOCH)
+    page = notes.write(CHANGELOG, release, notes.missing(cuda=cuda))
     assert page.startswith("# Counterweight 0.1.1\n\n- One,")
     assert "client/go@v0.1.1" in page
     assert "`client/go/v0.1.1`" in page
-    for word in ("aarch64", "counterweight-rl-cu13", "signatures"):
-        assert word in page.partition("## Not in this release")[2]
+    for each in (word, "counterweight-rl-cu13", "signatures"):
+        assert each in page.partition("## Not in this release")[2]
 
 
 def test_the_charts_archive_has_the_same_bytes_twice(tmp_path: pathlib.Path) -> None:
