@@ -320,8 +320,7 @@ Failure PreparedCall::Run(const cw_batch& batch) const {
   const double compute_seconds = clock.Next();
   // A batch may turn out to be wrong only by its sums.
   const server::Decoded& decoded = *reading->decoded;
-  const Violations violations =
-      form_.Write(decoded, result, batch.numbers);
+  const Violations violations = form_.Write(decoded, result, batch.numbers);
   if (!violations.empty()) return InvalidArgument(violations);
   if (decoded.returns_sums) {
     server::Identify(decoded.partial, &result.partial);

@@ -72,7 +72,7 @@ Failure CheckParts(const cw_parts& parts, int64_t num_sequences) {
 
 Failure PreparedCall::SumParts(const cw_batch& batch, const cw_parts& parts,
                                Answer* answer) const {
-  const Failure apart = {
+  Failure apart = {
       CW_FAILED_PRECONDITION,
       "the sums of these parts need a cw_run for each: the backend is not "
       "\"cpu\", the method drops sequences before anything else, or tokens are "

@@ -31,7 +31,7 @@ struct MsSwiftReport {
   bool is_mean_of_rows() const { return padded_length == 1; }
 };
 
-// What ms-swift divides by, each at least 1.
+// Divisors of ms-swift's means, each at least 1.
 struct MsSwiftDivisors {
   explicit MsSwiftDivisors(const kernels::BatchSums& sums);
 

@@ -27,7 +27,7 @@ class MsSwiftDriftPass {
   const MsSwiftReport& report_;
   double k3_ = 0.0;           // sum over tokens
   double row_squares_ = 0.0;  // sum over rows of exp(2 mean d)
-  // Of weights in [1 / threshold, threshold].
+  // Sums of weights that are clamped into [1 / threshold, threshold].
   double weights_ = 0.0;
   double weight_squares_ = 0.0;
   RowNumbers clamped_, ratio_, expm1_, row_ratios_;

@@ -14,7 +14,7 @@ using kernels::InputRole;
 
 // Adds <name>/mean, /median, /std, /min and /max. The median is the lower one
 // of two middle values, the standard deviation that of a sample: NaN for one
-// value. Reorders `values`, of which there is at least one.
+// value. Reorders `values`, at least one.
 void AddPrimeRlStatistics(std::string_view name, RowNumbers* values,
                           MetricMap* metrics) {
   const auto count = static_cast<double>(values->size());
@@ -42,7 +42,7 @@ double PrimeRlMean(double sum, double count) {
 
 class PrimeRlPass {
  public:
-  // tokens: that will come; memory is reserved for them.
+  // tokens: of the batch; memory is reserved for them.
   PrimeRlPass(PrimeRlType type, int64_t rows, int64_t tokens) : type_(type) {
     mismatch_.reserve(static_cast<size_t>(tokens));
     for (RowNumbers* of_rows : {&lost_, &lost_mismatch_, &kept_mismatch_}) {
@@ -130,7 +130,7 @@ class PrimeRlPass {
 
   const PrimeRlType type_;
   RowNumbers mismatch_;  // of the batch's tokens
-  // Of rows: shares of tokens, means over lost and kept ones, and by the
+  // Each row's shares of tokens, means over lost and kept ones, and by the
   // advantage's sign shares of the tokens and of the lost ones.
   RowNumbers lost_, lost_mismatch_, kept_mismatch_;
   RowNumbers lost_low_, lost_high_, lost_negative_, lost_positive_;

@@ -9,7 +9,7 @@
 
 namespace counterweight::server {
 
-// What AddPrimeRlTokenMetrics keeps: a double for each token, and at most seven
+// Memory of AddPrimeRlTokenMetrics: a double for each token, and at most seven
 // for each row.
 inline constexpr TokenMetricMemory kPrimeRlTokenMemory{
     .of_position = sizeof(double), .of_row = 7 * sizeof(double)};

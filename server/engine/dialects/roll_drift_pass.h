@@ -10,10 +10,10 @@
 
 namespace counterweight::server {
 
-// Of old over rollout log-probs: d = lo - lr, D = exp(lo) - exp(lr). A row's
-// geometric value is of the mean of its d or D, its sequence value of their
-// sum, and the segment values of the means over runs of adjacent tokens. Each
-// is repeated for its tokens before the row is averaged.
+// Means of old over rollout log-probs: d = lo - lr, D = exp(lo) - exp(lr). A
+// row's geometric value is of the mean of its d or D, its sequence value of
+// their sum, and the segment values of the means over runs of adjacent tokens.
+// Each is repeated for its tokens before the row is averaged.
 class RollDriftPass {
  public:
   void Add(const RowTokens& row);

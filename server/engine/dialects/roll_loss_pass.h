@@ -61,7 +61,7 @@ class RollLossPass {
   kernels::Extrema range_ = kernels::kNoExtrema;  // of kept tokens
   // Positions with a ratio below or above the bounds.
   double low_ = 0.0, high_ = 0.0;
-  // Of q = log(r + 1e-8): |q|, |A q|, q^2.
+  // Sums with q = log(r + 1e-8): |q|, |A q|, q^2.
   double absolute_ = 0.0, slope_ = 0.0, q_squared_ = 0.0;
   RollMoments q_;
   RowNumbers log_ratio_, ratio_, expm1_, log_;

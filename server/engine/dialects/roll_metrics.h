@@ -25,12 +25,12 @@ struct RollReport {
 // ROLL adds this to a divisor.
 inline constexpr double kRollEpsilon = 1e-8;
 
-// What ROLL divides by.
+// Divisors of ROLL's means.
 struct RollDivisors {
   RollDivisors(const RollReport& report, const kernels::BatchSums& sums);
 
   double positions() const { return tokens + masked; }
-  // Of a sum over kept tokens, or of the sum of rows' means.
+  // The divisor of a sum over kept tokens, or of the sum of rows' means.
   double OfLoss(RollAggregation aggregation) const;
 
   double tokens;  // at least 1

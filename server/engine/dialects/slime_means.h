@@ -74,7 +74,7 @@ class SlimeMeans {
   // A sum that is divided by the row's own tokens, whatever its divisor is.
   void AddOwnSum(SlimeMean mean, double sum);
 
-  // Those of which something was added. `count` is SlimeCount().
+  // Writes those with an addend. `count` is SlimeCount().
   void Write(double count, MetricMap* metrics) const;
 
  private:

@@ -60,7 +60,7 @@ class SlimePass {
     return sum / means_.own_divisor();
   }
 
-  // Tokens whose surrogate is 0, by log ratios of the loss.
+  // Tokens with a surrogate of 0, by log ratios of the loss.
   void AddOpsm(const RowTokens& row) {
     const kernels::CorrectionSpec& spec = report_.spec;
     const bool is_far = RowMean(row) < spec.rules[spec.num_rules - 1].lower;

@@ -212,7 +212,7 @@ TEST(PrimeRlTest, IpoHasNoMetricsBySign) {
   t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kOnes, kWeights),
                   {}, &metrics);
   EXPECT_EQ(metrics.at("is_masked/mean"), 0.0);
-  // Of one row.
+  // One row has no deviation.
   EXPECT_TRUE(std::isnan(metrics.at("is_masked/std")));
   EXPECT_FALSE(metrics.contains("is_masked_low/mean"));
   EXPECT_FALSE(metrics.contains("masked_advantage_positive/mean"));

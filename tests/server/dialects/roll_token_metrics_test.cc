@@ -38,7 +38,7 @@ MetricMap RollTokenMetrics(const std::string& json,
                         kernels::Reference(t.spec, batch.view()));
 }
 
-// A row whose positions all have that advantage.
+// A row with that advantage everywhere.
 Row RowWith(const std::vector<float>& old, const std::vector<float>& current,
             const std::vector<uint8_t>& mask, float advantage) {
   const std::vector<float> rollout(mask.size(), -2.0f);

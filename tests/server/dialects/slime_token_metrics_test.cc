@@ -115,7 +115,7 @@ TEST(SlimeTokenMetricsTest, NamesAreThoseOfEveryBatch) {
   }
 }
 
-// Two rows of one rollout of 8 tokens, half of which are in another batch.
+// Two rows of one rollout of 8 tokens; the other half is in another batch.
 TEST(SlimeTokenMetricsTest, SharedDivisorsAreThoseOfTheRollout) {
   const MetricMap metrics = Measure(
       "slime", R"({"rollout_mask_sums": [8, 8], "step_global_batch_size": 1})",

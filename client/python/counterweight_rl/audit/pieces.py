@@ -32,7 +32,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Split:
-    """Pieces whose sums are wanted by parts.
+    """Pieces, to be summed by parts.
 
     Attributes:
         tokens: The pieces.
