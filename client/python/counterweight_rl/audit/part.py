@@ -14,7 +14,7 @@ from counterweight_rl.audit.rows import Array
 from counterweight_rl.client import Client
 from counterweight_rl.partial_sums import PartialSums
 
-FORMAT = 1
+FORMAT = 2
 """The version of the bytes of a part."""
 # Vectors of sums add up without error to 8,192; beyond half of it they are rounded anew.
 _MOST = 4096
