@@ -318,6 +318,17 @@ def test_a_unit_is_not_added_twice(tmp_path: pathlib.Path) -> None:
         audit.merge(first, b"something else")
 
 
+def test_a_part_of_another_release_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mine,) = parts(write(tmp_path / "log", [ROWS]))
+    monkeypatch.setattr(part, "FORMAT", part.FORMAT - 1)
+    (older,) = parts(tmp_path / "log")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="has format 1; this release reads 2"):
+        audit.merge(mine, older)
+
+
 def test_the_doctors_findings_name_their_file(tmp_path: pathlib.Path) -> None:
     shifted = [
         {**row, "old_log_probs": np.roll(row["old_log_probs"], 1)} for row in make_rows(seed=1)
