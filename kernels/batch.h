@@ -53,7 +53,7 @@ struct Batch {
   }
 };
 
-// Parts of a batch whose sums are wanted apart.
+// Parts of a batch; each has sums of its own.
 struct RowParts {
   // [num_sequences] the part of each row, in [0, count), or -1: it is in none.
   const int32_t* of_row = nullptr;

@@ -290,7 +290,7 @@ CW_EXPORT const cw_signature* cw_signature_of(const cw_plan* plan);
  * compute with. */
 CW_EXPORT int cw_run(const cw_plan* plan, const cw_batch* batch);
 
-/* Rows of one batch whose sums are wanted apart. */
+/* Parts of one batch; each has sums of its own. */
 typedef struct cw_parts {
   size_t struct_size; /* sizeof(cw_parts) */
   /* [batch.num_sequences] the part of each row, in [0, num_parts), or -1: it is

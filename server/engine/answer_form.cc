@@ -88,9 +88,8 @@ void AddNamesOfTokenMetrics(const Method& method, MetricMap* metrics) {
   batch.offsets = kOffsets;
   batch.response_mask = kOnes;
   for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
-  method.token_metrics(
-      CorrectedTokens(batch, method.spec.non_finite, kOnes, kWeights),
-      FullSums(), metrics);
+  method.token_metrics(CorrectedTokens(batch, method.spec, kOnes, kWeights),
+                       FullSums(), metrics);
 }
 
 // Both ascending; a name that the form lacks would be lost.

@@ -50,7 +50,7 @@ std::string WarnOfRule(const Method& method, size_t r, int64_t dropped,
 std::vector<std::string> WarnOfTokenMetrics(const Method& method, bool is_part,
                                             bool is_on_device) {
   if (!method.token_metrics || (!is_part && !is_on_device)) return {};
-  return {Concat("metrics of ", method.name,
+  return {Concat("Metrics of ", method.name,
                  " that need a pass over a batch's tokens are absent: ",
                  is_part ? "the sums of a step's parts do not have them"
                          : "the tensors are on a device")};

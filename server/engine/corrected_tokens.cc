@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "kernels/doctor/passes.h"
 #include "kernels/doctor/tensor_reader.h"
@@ -11,6 +12,12 @@ namespace counterweight::server {
 
 using kernels::InputRole;
 using kernels::kNumInputRoles;
+
+void Subtract(std::span<const double> a, std::span<const double> b,
+              RowNumbers* out) {
+  out->resize(a.size());
+  for (size_t i = 0; i < a.size(); ++i) (*out)[i] = a[i] - b[i];
+}
 
 void Exponentials(std::span<const double> x, RowNumbers* exp,
                   RowNumbers* expm1) {
@@ -25,6 +32,17 @@ void Logarithms(std::span<const double> x, RowNumbers* log) {
   kernels::doctor::BestPasses().logarithms(
       x.data(), static_cast<int64_t>(x.size()), log->data());
 }
+
+CorrectedTokens::CorrectedTokens(const kernels::Batch& batch,
+                                 const kernels::CorrectionSpec& spec,
+                                 const uint8_t* keep, const float* weights,
+                                 kernels::StopRequest stop)
+    : batch_(batch),
+      policy_(spec.non_finite),
+      read_(kernels::RequiredTensors(spec)),
+      keep_(keep),
+      weights_(weights),
+      stop_(std::move(stop)) {}
 
 RowTokens CorrectedTokens::Read(int64_t row, Buffers* buffers) const {
   const int64_t begin = batch_.offsets[row];
@@ -50,13 +68,11 @@ RowTokens CorrectedTokens::Read(int64_t row, Buffers* buffers) const {
   }
   for (size_t i = 0; i < n; ++i) {
     bool is_finite = true;
-    for (const std::span<const double> values : tokens.values) {
-      is_finite = is_finite && (values.empty() || std::isfinite(values[i]));
-    }
+    ForRead(buffers, [&](std::vector<double>& values) {
+      is_finite = is_finite && std::isfinite(values[i]);
+    });
     if (is_finite) continue;
-    for (std::vector<double>& values : buffers->values) {
-      if (!values.empty()) values[i] = 0.0;
-    }
+    ForRead(buffers, [&](std::vector<double>& values) { values[i] = 0.0; });
     if (policy_ == kernels::NonFinitePolicy::kDrop) buffers->mask[i] = 0;
   }
   tokens.mask = buffers->mask;

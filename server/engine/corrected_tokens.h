@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/corrector.h"
 #include "kernels/spec.h"
 
 namespace counterweight::server {
@@ -21,7 +22,8 @@ struct RowTokens {
   std::span<const uint8_t> keep;
   // As Outputs::weights.
   std::span<const double> weights;
-  // By InputRole. What is not finite is 0, and its log-probs too.
+  // By InputRole. A token with a number that is not finite, in a tensor that
+  // the spec reads, has 0 in all of these; other tensors are as they were sent.
   std::span<const double> values[kernels::kNumInputRoles];
 
   int64_t size() const { return static_cast<int64_t>(mask.size()); }
@@ -33,6 +35,10 @@ struct RowTokens {
 // Numbers of a row, in memory that the next row uses again.
 using RowNumbers = std::vector<double>;
 
+// out = a - b; resized.
+void Subtract(std::span<const double> a, std::span<const double> b,
+              RowNumbers* out);
+
 // e^x and e^x - 1, or log x, of each number: the same bits on every machine.
 // The results are resized.
 void Exponentials(std::span<const double> x, RowNumbers* exp,
@@ -42,22 +48,32 @@ void Logarithms(std::span<const double> x, RowNumbers* log);
 // Reads rows of host memory; what is given must outlive it.
 class CorrectedTokens {
  public:
-  // keep, weights: [num_positions], as the correction wrote them.
-  CorrectedTokens(const kernels::Batch& batch, kernels::NonFinitePolicy policy,
-                  const uint8_t* keep, const float* weights)
-      : batch_(batch), policy_(policy), keep_(keep), weights_(weights) {}
+  // keep, weights: [num_positions], as the correction by `spec` wrote them.
+  // stop: called between rows, may be empty.
+  CorrectedTokens(const kernels::Batch& batch,
+                  const kernels::CorrectionSpec& spec, const uint8_t* keep,
+                  const float* weights, kernels::StopRequest stop = {});
 
   int64_t num_rows() const { return batch_.num_sequences; }
   bool has(kernels::InputRole role) const {
     return batch_.tensor(role).data != nullptr;
   }
 
-  // Calls f(row) for each row in order; the row is valid during the call.
+  // Calls f(row) for each row in order; the row is valid during the call. Ends
+  // early if the result is no longer wanted.
   template <class F>
   void ForEachRow(const F& f) const {
     Buffers buffers;
-    for (int64_t row = 0; row < num_rows(); ++row) f(Read(row, &buffers));
+    for (int64_t row = 0; row < num_rows(); ++row) {
+      if (stop_ && stop_()) {
+        is_stopped_ = true;
+        return;
+      }
+      f(Read(row, &buffers));
+    }
   }
+  // True if a ForEachRow ended early: what was made of it is of no use.
+  bool is_stopped() const { return is_stopped_; }
 
   // Bytes that a batch with a longest row of so many positions takes, and at
   // most 12 RowNumbers of a pass over it.
@@ -72,11 +88,22 @@ class CorrectedTokens {
   };
 
   RowTokens Read(int64_t row, Buffers* buffers) const;
+  // Calls f for the numbers of each tensor that the spec reads.
+  template <class F>
+  void ForRead(Buffers* buffers, const F& f) const {
+    for (int r = 0; r < kernels::kNumInputRoles; ++r) {
+      const bool is_read = (read_ >> r & 1u) != 0;
+      if (is_read && batch_.tensors[r].data != nullptr) f(buffers->values[r]);
+    }
+  }
 
   const kernels::Batch& batch_;
   const kernels::NonFinitePolicy policy_;
+  const uint32_t read_;  // bits of InputRole
   const uint8_t* const keep_;
   const float* const weights_;
+  const kernels::StopRequest stop_;
+  mutable bool is_stopped_ = false;
 };
 
 }  // namespace counterweight::server

@@ -22,8 +22,23 @@ std::unique_ptr<kernels::CorrectRun> Begin(kernels::Corrector* corrector,
                                   *stream);
 }
 
+// A run with another one inside of it, which takes the rows.
+class WrappingRun : public kernels::CorrectRun {
+ public:
+  void Advance(int64_t rows, bool has_mask) override {
+    run_->Advance(rows, has_mask);
+  }
+
+  kernels::Turn TakeTurn(std::function<void()> wake) override {
+    return run_->TakeTurn(std::move(wake));
+  }
+
+ protected:
+  std::unique_ptr<kernels::CorrectRun> run_;
+};
+
 // Outputs::weights are those that the method's last rule would zero.
-class WeightsRun final : public kernels::CorrectRun {
+class WeightsRun final : public WrappingRun {
  public:
   WeightsRun(kernels::Corrector* corrector, const Decoded& decoded,
              const kernels::Batch& batch, const kernels::Outputs& outputs,
@@ -32,21 +47,13 @@ class WeightsRun final : public kernels::CorrectRun {
         spec_(decoded.method.spec),
         batch_(batch),
         outputs_{.weights = outputs.weights},
-        stop_(stop),
-        stream_(stream),
-        run_(Begin(corrector, spec_, batch, outputs, std::move(stop), stream)) {
+        stop_(std::move(stop)),
+        stream_(stream) {
+    run_ = Begin(corrector, spec_, batch, outputs, stop_, stream);
     spec_.num_rules -= 1;
     spec_.rules[spec_.num_rules] = {};
     spec_.loss = {};
     spec_.metrics = false;
-  }
-
-  void Advance(int64_t rows, bool has_mask) override {
-    run_->Advance(rows, has_mask);
-  }
-
-  kernels::Turn TakeTurn(std::function<void()> wake) override {
-    return run_->TakeTurn(std::move(wake));
   }
 
   kernels::CorrectResult Finish() override {
@@ -67,7 +74,6 @@ class WeightsRun final : public kernels::CorrectRun {
   const kernels::Outputs outputs_;
   kernels::StopRequest stop_;
   const std::optional<void*> stream_;
-  std::unique_ptr<kernels::CorrectRun> run_;
 };
 
 std::unique_ptr<kernels::CorrectRun> BeginWeights(
@@ -82,7 +88,7 @@ std::unique_ptr<kernels::CorrectRun> BeginWeights(
                stream);
 }
 
-class MeasuredRun final : public kernels::CorrectRun {
+class MeasuredRun final : public WrappingRun {
  public:
   MeasuredRun(kernels::Corrector* corrector, const Decoded& decoded,
               const kernels::Batch& batch,
@@ -93,16 +99,9 @@ class MeasuredRun final : public kernels::CorrectRun {
         decoded_(decoded),
         batch_(batch),
         versions_(versions),
-        stop_(std::move(stop)),
-        run_(BeginWeights(corrector, decoded, WithVersions(), outputs, stop_,
-                          stream)) {}
-
-  void Advance(int64_t rows, bool has_mask) override {
-    run_->Advance(rows, has_mask);
-  }
-
-  kernels::Turn TakeTurn(std::function<void()> wake) override {
-    return run_->TakeTurn(std::move(wake));
+        stop_(std::move(stop)) {
+    run_ = BeginWeights(corrector, decoded, WithVersions(), outputs, stop_,
+                        stream);
   }
 
   kernels::CorrectResult Finish() override {
@@ -129,62 +128,6 @@ class MeasuredRun final : public kernels::CorrectRun {
   const kernels::Batch batch_;
   const kernels::PolicyVersions versions_;
   const kernels::StopRequest stop_;
-  const std::unique_ptr<kernels::CorrectRun> run_;
-};
-
-// Adds CorrectResult::token_metrics.
-class TokenMetricsRun final : public kernels::CorrectRun {
- public:
-  TokenMetricsRun(const Decoded& decoded, const kernels::Batch& batch,
-                  kernels::Outputs* outputs)
-      : decoded_(decoded),
-        batch_(batch),
-        keep_(outputs->keep_mask),
-        weights_(outputs->weights) {
-    const auto positions =
-        static_cast<size_t>(batch.offsets[batch.num_sequences]);
-    if (keep_ == nullptr) {
-      own_keep_ = std::make_unique_for_overwrite<uint8_t[]>(positions);
-      outputs->keep_mask = own_keep_.get();
-      keep_ = own_keep_.get();
-    }
-    if (weights_ == nullptr) {
-      own_weights_ = std::make_unique_for_overwrite<float[]>(positions);
-      outputs->weights = own_weights_.get();
-      weights_ = own_weights_.get();
-    }
-  }
-
-  // Called once, before the others: `run` writes to the outputs.
-  void Take(std::unique_ptr<kernels::CorrectRun> run) { run_ = std::move(run); }
-
-  void Advance(int64_t rows, bool has_mask) override {
-    run_->Advance(rows, has_mask);
-  }
-
-  kernels::Turn TakeTurn(std::function<void()> wake) override {
-    return run_->TakeTurn(std::move(wake));
-  }
-
-  kernels::CorrectResult Finish() override {
-    kernels::CorrectResult result = run_->Finish();
-    if (result.status == kernels::CorrectStatus::kOk) {
-      decoded_.method.token_metrics(
-          CorrectedTokens(batch_, decoded_.method.spec.non_finite, keep_,
-                          weights_),
-          result.sums, &result.token_metrics);
-    }
-    return result;
-  }
-
- private:
-  const Decoded& decoded_;
-  const kernels::Batch batch_;
-  const uint8_t* keep_;
-  const float* weights_;
-  std::unique_ptr<uint8_t[]> own_keep_;
-  std::unique_ptr<float[]> own_weights_;
-  std::unique_ptr<kernels::CorrectRun> run_;
 };
 
 std::unique_ptr<kernels::CorrectRun> BeginMeasured(
@@ -200,6 +143,50 @@ std::unique_ptr<kernels::CorrectRun> BeginMeasured(
                                        outputs, std::move(stop), stream);
 }
 
+// Adds CorrectResult::token_metrics.
+class TokenMetricsRun final : public WrappingRun {
+ public:
+  TokenMetricsRun(kernels::Corrector* corrector, const Decoded& decoded,
+                  const kernels::Batch& batch,
+                  const kernels::PolicyVersions& versions,
+                  kernels::Outputs outputs, kernels::StopRequest stop)
+      : decoded_(decoded), batch_(batch), stop_(std::move(stop)) {
+    const auto positions =
+        static_cast<size_t>(batch.offsets[batch.num_sequences]);
+    if (outputs.keep_mask == nullptr) {
+      own_keep_ = std::make_unique_for_overwrite<uint8_t[]>(positions);
+      outputs.keep_mask = own_keep_.get();
+    }
+    if (outputs.weights == nullptr) {
+      own_weights_ = std::make_unique_for_overwrite<float[]>(positions);
+      outputs.weights = own_weights_.get();
+    }
+    keep_ = outputs.keep_mask;
+    weights_ = outputs.weights;
+    run_ = BeginMeasured(corrector, decoded, batch, versions, outputs, stop_,
+                         std::nullopt);
+  }
+
+  kernels::CorrectResult Finish() override {
+    kernels::CorrectResult result = run_->Finish();
+    if (result.status != kernels::CorrectStatus::kOk) return result;
+    const CorrectedTokens tokens(batch_, decoded_.method.spec, keep_, weights_,
+                                 stop_);
+    decoded_.method.token_metrics(tokens, result.sums, &result.token_metrics);
+    if (tokens.is_stopped()) result.status = kernels::CorrectStatus::kStopped;
+    return result;
+  }
+
+ private:
+  const Decoded& decoded_;
+  const kernels::Batch batch_;
+  const kernels::StopRequest stop_;
+  const uint8_t* keep_;
+  const float* weights_;
+  std::unique_ptr<uint8_t[]> own_keep_;
+  std::unique_ptr<float[]> own_weights_;
+};
+
 std::unique_ptr<kernels::CorrectRun> BeginWithTokens(
     kernels::Corrector* corrector, const Decoded& decoded,
     const kernels::Batch& batch, const kernels::PolicyVersions& versions,
@@ -208,11 +195,8 @@ std::unique_ptr<kernels::CorrectRun> BeginWithTokens(
     return BeginMeasured(corrector, decoded, batch, versions, outputs,
                          std::move(stop), std::nullopt);
   }
-  kernels::Outputs with_tokens = outputs;
-  auto run = std::make_unique<TokenMetricsRun>(decoded, batch, &with_tokens);
-  run->Take(BeginMeasured(corrector, decoded, batch, versions, with_tokens,
-                          std::move(stop), std::nullopt));
-  return run;
+  return std::make_unique<TokenMetricsRun>(corrector, decoded, batch, versions,
+                                           outputs, std::move(stop));
 }
 
 // A correction of the sequences that the method's filter leaves.
@@ -236,8 +220,9 @@ class FilteredRun final : public kernels::CorrectRun {
 
   kernels::CorrectResult Finish() override {
     const RowFilter& filter = *decoded_.method.row_filter;
-    const RowErrors errors = FilterRows(
-        filter, batch_, decoded_.method.spec.non_finite, mask_.get());
+    const std::optional<RowErrors> errors = FilterRows(
+        filter, batch_, decoded_.method.spec.non_finite, stop_, mask_.get());
+    if (!errors) return {.status = kernels::CorrectStatus::kStopped};
     batch_.response_mask = mask_.get();
     kernels::CorrectResult result =
         BeginWithTokens(corrector_, decoded_, batch_, versions_, outputs_,
@@ -245,7 +230,7 @@ class FilteredRun final : public kernels::CorrectRun {
             ->Finish();
     if (result.status == kernels::CorrectStatus::kOk &&
         !decoded_.omits_metrics && !decoded_.returns_sums) {
-      filter.report(errors, &result.token_metrics);
+      filter.report(*errors, &result.token_metrics);
     }
     return result;
   }

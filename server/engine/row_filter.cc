@@ -46,12 +46,16 @@ uint32_t TensorsOf(const RowFilter& filter) {
          uint32_t{1} << kernels::denominator(filter.source);
 }
 
-RowErrors FilterRows(const RowFilter& filter, const kernels::Batch& batch,
-                     kernels::NonFinitePolicy policy, uint8_t* mask) {
+std::optional<RowErrors> FilterRows(const RowFilter& filter,
+                                    const kernels::Batch& batch,
+                                    kernels::NonFinitePolicy policy,
+                                    const kernels::StopRequest& stop,
+                                    uint8_t* mask) {
   RowErrors errors;
   LogRatios ratios(filter, batch);
   RowNumbers sizes, exp, expm1;
   for (int64_t row = 0; row < batch.num_sequences; ++row) {
+    if (stop && stop()) return std::nullopt;
     const int64_t begin = batch.offsets[row], end = batch.offsets[row + 1];
     std::copy(batch.response_mask + begin, batch.response_mask + end,
               mask + begin);

@@ -6,10 +6,12 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/corrector.h"
 #include "kernels/spec.h"
 
 namespace counterweight::server {
@@ -37,9 +39,14 @@ uint32_t TensorsOf(const RowFilter& filter);
 // Writes response_mask to mask, [num_positions], with 0 for the sequences that
 // the filter drops. Tokens that are not finite have no part in a mean, and stay
 // as they are; with kReject so does their sequence, for the correction to
-// refuse. REQUIRES: host memory; the source's tensors are there.
-RowErrors FilterRows(const RowFilter& filter, const kernels::Batch& batch,
-                     kernels::NonFinitePolicy policy, uint8_t* mask);
+// refuse. `stop`, which may be empty, is called between sequences; nothing is
+// returned if it is true once. REQUIRES: host memory; the source's tensors are
+// there.
+std::optional<RowErrors> FilterRows(const RowFilter& filter,
+                                    const kernels::Batch& batch,
+                                    kernels::NonFinitePolicy policy,
+                                    const kernels::StopRequest& stop,
+                                    uint8_t* mask);
 
 }  // namespace counterweight::server
 

@@ -76,11 +76,6 @@ READ = {
     *(f"{policy}_log_probs" for policy in ("rollout", "old", "current", "ref")),
     *("advantages", "response_mask"),
 }
-# Metrics that a system's answers lack, and in how many files.
-MISSING: dict[str, dict[str, int]] = {
-    system: missing["files"]
-    for system, missing in json.loads((FOLDER / "missing_metrics.json").read_text()).items()
-}
 for name, refusal in REFUSED.items():
     GOLDENS[name]["expect"] = {"error": {"message": refusal["reason"]}}
     BLAMED_FIELDS[name] = refusal["blamed"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+from collections.abc import Callable
 from typing import Any
 
 import counterweight_rl as cw
@@ -25,7 +27,7 @@ def make(rows: int = 40, length: int = 90, seed: int = 0) -> dict[str, np.ndarra
     spread = 10 ** rng.uniform(-3, 0.3, (rows, 1))
     old = np.minimum(rollout + spread * rng.normal(size=rollout.shape), 0).astype(np.float32)
     mask = (rng.random(rollout.shape) < 0.8).astype(np.uint8)
-    mask[3] = 0
+    mask[3:4] = 0
     return {
         "rollout_log_probs": rollout,
         "old_log_probs": old,
@@ -138,6 +140,32 @@ def test_sums_of_a_part_count_the_rows_that_are_left(client: cw.Client) -> None:
     masked = {**batch, "response_mask": (batch["response_mask"] * left).astype(np.uint8)}
     expected = correct(client, None, masked, partial_sums=True)
     assert np.array_equal(found.sums.sums, expected.sums.sums)
+
+
+@pytest.mark.parametrize("transport", ["unary", "stream"])
+def test_the_memory_of_a_pass_over_tokens_is_in_the_budget(
+    start_server: Callable[..., ServerProcess], transport: Any
+) -> None:
+    # Room for the tensors and the answer, not for a row of 200,000 tokens as float64 beside them.
+    server = start_server("--max_message_bytes=4000000", "--max_bytes_in_flight=20000000")
+    batch = make(rows=1, length=200_000)
+    asked = {name: batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask")}
+    asked |= {"method": dialect(None), "outputs": ["keep_mask"]}
+    with cw.Client(server.address, transport=transport) as client:
+        assert client.correct(**asked, metrics=False).keep_mask is not None
+        with pytest.raises(cw.OverloadedError, match="bytes"):
+            client.correct(**asked)
+
+
+def test_two_threads_have_the_metrics_of_one(local_library: None) -> None:
+    batches = [make(seed=seed) for seed in range(8)]
+    with cw.Client("local:?threads=1") as client:
+        expected = [correct(client, 1.5, batch) for batch in batches]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = [*pool.map(lambda batch: correct(client, 1.5, batch), 4 * batches)]
+    for one, other in zip(found, 4 * expected, strict=True):
+        assert one.metrics == other.metrics
+        assert one.weights.tobytes() == other.weights.tobytes()
 
 
 def test_a_shadow_with_a_filter_is_refused(client: cw.Client) -> None:

@@ -14,10 +14,7 @@ void ArealTokenLosses::Read(const RowTokens& row) {
   proximal_ = row.of(report_.policies.Proximal());
   const std::span<const double> advantages = row.of(InputRole::kAdvantages);
   advantages_.assign(advantages.begin(), advantages.end());
-  log_ratios_.resize(current_.size());
-  for (size_t i = 0; i < log_ratios_.size(); ++i) {
-    log_ratios_[i] = current_[i] - proximal_[i];
-  }
+  Subtract(current_, proximal_, &log_ratios_);
   if (report_.loss.by_sequence()) {
     AverageOverKept();
   } else {

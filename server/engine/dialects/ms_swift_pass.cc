@@ -106,8 +106,8 @@ void MsSwiftLossPass::AddKl(const RowTokens& row) {
   }
 }
 
-// At most one position, whose ratio is a sequence's own too: without a token
-// that is 1.
+// A row has at most one position. Its ratio is the sequence's ratio too: 1 for
+// a sequence without a token.
 void MsSwiftLossPass::AddClips(const RowTokens& row) {
   const kernels::LossSpec& loss = report_.loss.spec;
   const std::span<const double> advantages = row.of(InputRole::kAdvantages);

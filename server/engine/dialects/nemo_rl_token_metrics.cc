@@ -35,7 +35,7 @@ class Pass {
     const std::span<const double> current = row.of(InputRole::kCurrent);
     if (report_.compares) Compare(row, OldOf(row), rollout);
     if (HasEntropy(row)) {
-      Difference(current, rollout);
+      Subtract(current, rollout, &difference_);
       Exponentials(difference_, &exp_, &expm1_);
       ForCounted(row, [&](size_t i) { entropy_.Add(-(exp_[i] * current[i])); });
     }
@@ -76,14 +76,9 @@ class Pass {
     }
   }
 
-  void Difference(std::span<const double> a, std::span<const double> b) {
-    difference_.resize(a.size());
-    for (size_t i = 0; i < a.size(); ++i) difference_[i] = a[i] - b[i];
-  }
-
   void Compare(const RowTokens& row, std::span<const double> old,
                std::span<const double> rollout) {
-    Difference(rollout, old);
+    Subtract(rollout, old, &difference_);
     Exponentials(difference_, &exp_, &expm1_);
     // The likelier policy over the middle m of both, without e^x of either.
     likelier_.resize(difference_.size());

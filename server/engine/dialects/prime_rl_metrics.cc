@@ -52,7 +52,7 @@ void AddPrimeRlMismatch(const BatchSums& sums, MetricMap* metrics) {
 void AddPrimeRlMetrics(PrimeRlType type, const BatchSums& sums,
                        MetricMap* metrics) {
   AddPrimeRlMismatch(sums, metrics);
-  // Rows' shares and means have no sums, but are 0 where no token is lost.
+  // Rows' shares and means are known from sums where no token is lost: 0.
   const int64_t rows = sums.num_sequences;
   if (sums.kept_tokens < sums.tokens || rows == 0) return;
   AddEqualRows("is_masked", 0.0, rows, metrics);

@@ -100,12 +100,8 @@ class PrimeRlPass {
 
   // exp(h) - 1 - h of the log ratio h of current and rollout policy.
   void SetMismatch(const RowTokens& row) {
-    const std::span<const double> current = row.of(InputRole::kCurrent);
-    const std::span<const double> rollout = row.of(InputRole::kRollout);
-    of_row_.resize(row.mask.size());
-    for (size_t i = 0; i < of_row_.size(); ++i) {
-      of_row_[i] = current[i] - rollout[i];
-    }
+    Subtract(row.of(InputRole::kCurrent), row.of(InputRole::kRollout),
+             &of_row_);
     Exponentials(of_row_, &exp_, &expm1_);
     for (size_t i = 0; i < of_row_.size(); ++i) {
       of_row_[i] = expm1_[i] - of_row_[i];

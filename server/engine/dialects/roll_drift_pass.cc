@@ -14,8 +14,7 @@ RollDriftPass::Part RollDriftPass::ReadParts(const RowTokens& row,
                                              double* ratios) {
   const std::span<const double> old = row.of(InputRole::kOld);
   const std::span<const double> rollout = row.of(InputRole::kRollout);
-  log_ratio_.resize(old.size());
-  for (size_t i = 0; i < old.size(); ++i) log_ratio_[i] = old[i] - rollout[i];
+  Subtract(old, rollout, &log_ratio_);
   Exponentials(log_ratio_, &exp_, &expm1_);
   Exponentials(old, &old_, &expm1_);
   Exponentials(rollout, &rollout_, &expm1_);

@@ -30,13 +30,10 @@ double RollLossPass::Bounded(double ratio) const {
 }
 
 void RollLossPass::Add(const RowTokens& row) {
-  const std::span<const double> current = row.of(InputRole::kCurrent);
-  const std::span<const double> old = row.of(InputRole::kOld);
-  log_ratio_.resize(current.size());
+  Subtract(row.of(InputRole::kCurrent), row.of(InputRole::kOld), &log_ratio_);
   double kept = 0.0;
   double log_ratio = 0.0;
-  for (size_t i = 0; i < current.size(); ++i) {
-    log_ratio_[i] = current[i] - old[i];
+  for (size_t i = 0; i < log_ratio_.size(); ++i) {
     if (row.keep[i] == 0) continue;
     kept += 1.0;
     log_ratio += log_ratio_[i];

@@ -51,10 +51,7 @@ void SlimeMismatchPass::Add(const RowTokens& row,
                             std::span<const double> policy) {
   const std::span<const double> rollout = row.of(kernels::InputRole::kRollout);
   mask_ = row.mask;
-  difference_.resize(mask_.size());
-  for (size_t i = 0; i < mask_.size(); ++i) {
-    difference_[i] = policy[i] - rollout[i];
-  }
+  Subtract(policy, rollout, &difference_);
   Exponentials(difference_, &exp_, &expm1_);
   if (correction_.function != SlimeFunction::kMis) return AddTis();
   AddMis(policy, rollout);

@@ -36,7 +36,7 @@ class SlimePass {
   }
 
  private:
-  // The policy whose ratio to the rollout's is corrected.
+  // The policy that the correction compares with the rollout's.
   std::span<const double> Corrected(const RowTokens& row) const {
     return row.of(report_.policies.current_is_old ? InputRole::kCurrent
                                                   : InputRole::kOld);
@@ -45,11 +45,6 @@ class SlimePass {
   std::span<const double> LossOld(const RowTokens& row) const {
     return report_.policies.rollout_is_old ? row.of(InputRole::kRollout)
                                            : Corrected(row);
-  }
-
-  void Subtract(std::span<const double> a, std::span<const double> b) {
-    difference_.resize(a.size());
-    for (size_t i = 0; i < a.size(); ++i) difference_[i] = a[i] - b[i];
   }
 
   double RowMean(const RowTokens& row) const {
@@ -82,7 +77,7 @@ class SlimePass {
   }
 
   void AddPolicy(const RowTokens& row) {
-    Subtract(row.of(InputRole::kCurrent), LossOld(row));
+    Subtract(row.of(InputRole::kCurrent), LossOld(row), &difference_);
     if (report_.loss.has_opsm) AddOpsm(row);
     if (report_.loss.is_gspo) {
       std::fill(difference_.begin(), difference_.end(), RowMean(row));
@@ -119,10 +114,10 @@ class SlimePass {
   void SubtractRollout(const RowTokens& row) {
     const std::span<const double> rollout = row.of(InputRole::kRollout);
     if (!report_.policies.rollout_is_old) {
-      Subtract(Corrected(row), rollout);
+      Subtract(Corrected(row), rollout, &difference_);
     } else {
       Subtract(report_.is_miles ? rollout : row.of(InputRole::kCurrent),
-               rollout);
+               rollout, &difference_);
     }
   }
 

@@ -10,6 +10,7 @@
 #include "server/engine/dialects/other_fields.h"
 #include "server/engine/names.h"
 #include "tests/server/dialects/blocks.h"
+#include "tests/server/dialects/token_metrics.h"
 #include "tests/server/dialects/translations.h"
 
 namespace counterweight::server {
@@ -294,35 +295,19 @@ TEST(ArealTest, WithoutCurrentLogProbsItRejectsAlone) {
 // A prepared call knows the names of an answer before the batch.
 TEST(ArealTest, AStatisticOverNoTokenIsNan) {
   const Translation t = Rejecting("");
-  constexpr float kOld[] = {-1.0f, -2.0f};
-  constexpr float kCurrent[] = {-0.9f, -2.1f};
-  constexpr float kAdvantages[] = {1.0f, 1.0f};
-  constexpr uint8_t kOnes[] = {1, 1};
-  constexpr uint8_t kZeros[] = {0, 0};
-  constexpr float kWeights[] = {0.0f, 0.0f};
-  constexpr int64_t kOffsets[] = {0, 2};
-  kernels::Batch batch;
-  batch.num_sequences = 1;
-  batch.offsets = kOffsets;
-  batch.response_mask = kOnes;
-  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kOld;
-  batch.tensors[static_cast<int>(InputRole::kCurrent)].data = kCurrent;
-  batch.tensors[static_cast<int>(InputRole::kAdvantages)].data = kAdvantages;
-  MetricMap metrics;
+  kernels::Row row = RowOf({-1.0f, -2.0f});
+  row[InputRole::kCurrent] = {-0.9f, -2.1f};
+  row[InputRole::kAdvantages] = {1.0f, 1.0f};
   // Rejection took both, and no ratio is clipped.
-  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kZeros, kWeights),
-                  {}, &metrics);
+  const MetricMap metrics = TokenMetricsOf(t, {row}, {0, 0}, {0.0f, 0.0f});
   EXPECT_THAT(metrics.at("clipped_new_logp/avg"), IsNan());
   EXPECT_THAT(metrics.at("clipped_old_logp/max"), IsNan());
   EXPECT_THAT(metrics.at("behave_approx_kl/min"), IsNan());
   EXPECT_THAT(metrics.at("compute_logp/prox_logp_gt/avg"), IsNan());
   EXPECT_EQ(metrics.at("actor_loss/max"), 0.0);
   EXPECT_EQ(metrics.at("old_logp/avg"), -1.5);
-  metrics.clear();
-  batch.response_mask = kZeros;
-  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kZeros, kWeights),
-                  {}, &metrics);
-  EXPECT_THAT(metrics, IsEmpty());
+  row.mask = {0, 0};
+  EXPECT_THAT(TokenMetricsOf(t, {row}, {0, 0}, {0.0f, 0.0f}), IsEmpty());
 }
 
 TEST(ArealTest, WithoutBehaviourItsMetricsAreAbsent) {
@@ -330,18 +315,7 @@ TEST(ArealTest, WithoutBehaviourItsMetricsAreAbsent) {
   facts.has_rollout_log_probs = false;
   const Translation t = Areal(R"({"use_decoupled_loss": true})", facts);
   EXPECT_THAT(Fields(t), IsEmpty());
-  constexpr float kValues[] = {-1.0f};
-  constexpr uint8_t kOnes[] = {1};
-  constexpr float kWeights[] = {1.0f};
-  constexpr int64_t kOffsets[] = {0, 1};
-  kernels::Batch batch;
-  batch.num_sequences = 1;
-  batch.offsets = kOffsets;
-  batch.response_mask = kOnes;
-  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
-  MetricMap metrics;
-  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kOnes, kWeights),
-                  {}, &metrics);
+  const MetricMap metrics = TokenMetricsOf(t, {RowOf({-1.0f})}, {1}, {1.0f});
   EXPECT_EQ(metrics.at("new_logp/max"), -1.0);
   EXPECT_EQ(metrics.at("compute_logp/prox_logp_gt/min"), -1.0);
   for (const char* name : {"old_logp/avg", "logp_diff/min", "logp_abs_diff/avg",

@@ -262,23 +262,6 @@ RequestFacts FactsOf(const Golden& golden) {
   return facts;
 }
 
-const std::map<std::string, int>& MissingMetrics(const std::string& dialect) {
-  using Counts = std::map<std::string, int>;
-  static const auto& missing = *new std::map<std::string, Counts>([] {
-    std::map<std::string, Counts> read;
-    const json file =
-        ParseFile(std::filesystem::path(COUNTERWEIGHT_GOLDEN_DIR) /
-                  "missing_metrics.json");
-    for (const auto& [system, of_system] : file.items()) {
-      read[system] = of_system.at("files").get<Counts>();
-    }
-    return read;
-  }());
-  static const Counts& none = *new Counts();
-  const auto found = missing.find(dialect);
-  return found == missing.end() ? none : found->second;
-}
-
 std::vector<std::string> Differences(const Golden& golden,
                                      const GoldenAnswer& answer) {
   Differ differ(golden);
@@ -303,7 +286,6 @@ std::vector<std::string> Differences(const Golden& golden,
   for (const auto& [key, expected] : golden.metrics) {
     const auto actual = answer.metrics.find(key);
     if (actual == answer.metrics.end()) {
-      if (MissingMetrics(golden.dialect).contains(key)) continue;
       differ.Missing("metric " + key);
     } else {
       differ.Compare(key, actual->second, expected, kMetricRelative,

@@ -4,7 +4,6 @@
 #define COUNTERWEIGHT_TESTS_SERVER_DIALECTS_GOLDEN_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -76,12 +75,8 @@ bool AsksForLoss(const Golden& golden);
 // The request's facts for the dialect.
 RequestFacts FactsOf(const Golden& golden);
 
-// Metrics of a dialect that answers lack for want of their sums, and the number
-// of files whose answers lack them.
-const std::map<std::string, int>& MissingMetrics(const std::string& dialect);
-
-// Returns a sentence for every difference beyond the goldens' tolerances; a
-// missing metric that the dialect's answers may lack is none.
+// Returns a sentence for every difference beyond the goldens' tolerances, and
+// for every metric that the answer lacks.
 std::vector<std::string> Differences(const Golden& golden,
                                      const GoldenAnswer& answer);
 

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,9 +55,9 @@ MetricMap Filter(const RowFilter& filter, std::vector<kernels::Row>* rows) {
   std::vector<uint8_t> mask(
       static_cast<size_t>(batch.offsets[batch.num_sequences]));
   MetricMap metrics;
-  filter.report(
-      FilterRows(filter, batch, kernels::NonFinitePolicy::kReject, mask.data()),
-      &metrics);
+  filter.report(*FilterRows(filter, batch, kernels::NonFinitePolicy::kReject,
+                            {}, mask.data()),
+                &metrics);
   for (size_t i = 0; i < rows->size(); ++i) {
     const auto begin = mask.begin() + batch.offsets[i];
     (*rows)[i].mask = {begin, mask.begin() + batch.offsets[i + 1]};
@@ -124,35 +123,6 @@ TEST_P(GoldenReferenceTest, MatchesOriginal) {
     ADD_FAILURE() << violation.field << ": " << violation.description;
   }
   EXPECT_THAT(Differences(golden, answer), testing::IsEmpty());
-}
-
-// Metrics of the files that their answers lack, and in how many.
-std::map<std::string, int> CountMissing(const std::string& dialect) {
-  std::map<std::string, int> missing;
-  for (const Golden& golden : ReadGoldens(dialect)) {
-    if (golden.error) continue;
-    Translation translation =
-        FindDialect(dialect)->translate(golden.block, false, FactsOf(golden));
-    const GoldenAnswer answer = Compute(golden, &translation);
-    for (const auto& [name, value] : golden.metrics) {
-      if (!answer.metrics.contains(name)) ++missing[name];
-    }
-  }
-  return missing;
-}
-
-TEST(MissingMetricsTest, AreThoseOfTheList) {
-  for (const char* dialect :
-       {"slime", "miles", "ms_swift", "nemo_rl", "prime_rl", "areal", "roll"}) {
-    const std::map<std::string, int> missing = CountMissing(dialect);
-    for (const auto& [name, files] : missing) {
-      const auto listed = MissingMetrics(dialect).find(name);
-      const bool is_listed = listed != MissingMetrics(dialect).end();
-      EXPECT_EQ(is_listed ? listed->second : 0, files)
-          << dialect << " " << name;
-    }
-    EXPECT_EQ(MissingMetrics(dialect).size(), missing.size()) << dialect;
-  }
 }
 
 std::string NameOf(const testing::TestParamInfo<Golden>& parameter) {

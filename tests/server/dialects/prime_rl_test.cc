@@ -9,6 +9,7 @@
 
 #include "server/engine/dialects/prime_rl_metrics.h"
 #include "tests/server/dialects/blocks.h"
+#include "tests/server/dialects/token_metrics.h"
 #include "tests/server/dialects/translations.h"
 
 namespace counterweight::server {
@@ -174,8 +175,8 @@ TEST(PrimeRlTest, StatisticsOverRows) {
   kernels::BatchSums sums{};
   sums.tokens = 4;
   MetricMap metrics;
-  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kKeep, kWeights),
-                  sums, &metrics);
+  t.token_metrics(CorrectedTokens(batch, t.spec, kKeep, kWeights), sums,
+                  &metrics);
   // 1/2, 1, 0, 0.
   EXPECT_EQ(metrics.at("is_masked/mean"), 0.375);
   EXPECT_EQ(metrics.at("is_masked/median"), 0.0);
@@ -199,18 +200,7 @@ TEST(PrimeRlTest, StatisticsOverRows) {
 
 TEST(PrimeRlTest, IpoHasNoMetricsBySign) {
   const Translation t = PrimeRl(R"({"type": "ipo"})");
-  constexpr float kValues[] = {-1.0f};
-  constexpr uint8_t kOnes[] = {1};
-  constexpr float kWeights[] = {1.0f};
-  constexpr int64_t kOffsets[] = {0, 1};
-  kernels::Batch batch;
-  batch.num_sequences = 1;
-  batch.offsets = kOffsets;
-  batch.response_mask = kOnes;
-  for (kernels::TensorView& tensor : batch.tensors) tensor.data = kValues;
-  MetricMap metrics;
-  t.token_metrics(CorrectedTokens(batch, t.spec.non_finite, kOnes, kWeights),
-                  {}, &metrics);
+  const MetricMap metrics = TokenMetricsOf(t, {RowOf({-1.0f})}, {1}, {1.0f});
   EXPECT_EQ(metrics.at("is_masked/mean"), 0.0);
   // One row has no deviation.
   EXPECT_TRUE(std::isnan(metrics.at("is_masked/std")));

@@ -52,8 +52,8 @@ Row RowWith(const std::vector<float>& old, const std::vector<float>& current,
   return row;
 }
 
-// The masked position, whose numbers have no part, ends a segment. A row
-// without tokens is none of those that are averaged.
+// A masked position ends a segment, and its numbers are not read. The average
+// leaves rows without tokens out.
 TEST(RollTokenMetricsTest, ASegmentIsARunOfTokens) {
   RequestFacts facts = AllTensors();
   facts.wants_loss = false;

@@ -64,8 +64,8 @@ MetricMap Measure(std::string_view system, const std::string& json,
                                    result.weights.end());
   MetricMap metrics;
   translation.token_metrics(
-      CorrectedTokens(view, translation.spec.non_finite,
-                      result.keep_mask.data(), weights.data()),
+      CorrectedTokens(view, translation.spec, result.keep_mask.data(),
+                      weights.data()),
       result.sums, &metrics);
   return metrics;
 }

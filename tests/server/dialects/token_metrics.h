@@ -6,6 +6,7 @@
 
 #include "kernels/batch.h"
 #include "server/engine/dialect.h"
+#include "tests/testing/batch_builder.h"
 #include "tests/testing/reference.h"
 
 namespace counterweight::server {
@@ -19,10 +20,32 @@ inline MetricMap TokenMetricsOf(const Translation& translation,
   const std::vector<float> weights(result.weights.begin(),
                                    result.weights.end());
   translation.token_metrics(
-      CorrectedTokens(batch, translation.spec.non_finite,
-                      result.keep_mask.data(), weights.data()),
+      CorrectedTokens(batch, translation.spec, result.keep_mask.data(),
+                      weights.data()),
       result.sums, &metrics);
   return metrics;
+}
+
+// The same for rows after a correction; no sums are read.
+inline MetricMap TokenMetricsOf(const Translation& translation,
+                                const std::vector<kernels::Row>& rows,
+                                const std::vector<uint8_t>& keep,
+                                const std::vector<float>& weights) {
+  const kernels::OwnedBatch owned(rows);
+  const kernels::Batch batch = owned.view();
+  MetricMap metrics;
+  translation.token_metrics(
+      CorrectedTokens(batch, translation.spec, keep.data(), weights.data()), {},
+      &metrics);
+  return metrics;
+}
+
+// A row with the same numbers in all tensors; all tokens count.
+inline kernels::Row RowOf(const std::vector<float>& numbers) {
+  kernels::Row row;
+  row.mask.assign(numbers.size(), 1);
+  for (std::vector<float>& values : row.values) values = numbers;
+  return row;
 }
 
 }  // namespace counterweight::server

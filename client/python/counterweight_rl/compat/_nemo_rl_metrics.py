@@ -36,7 +36,7 @@ def of_tokens(
     kl_type: str,
     is_ratio: bool,
 ) -> dict[str, float]:
-    """Returns the metrics that the service has no sums of.
+    """Returns the metrics that an answer lacks where tensors lie on a device.
 
     Args:
         current: [B, T] nats, like the next two; where the mask is 0 they are not read.
