@@ -150,7 +150,7 @@ def test_the_memory_of_a_pass_over_tokens_is_in_the_budget(
     server = start_server("--max_message_bytes=4000000", "--max_bytes_in_flight=20000000")
     batch = make(rows=1, length=200_000)
     asked = {name: batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask")}
-    asked |= {"method": dialect(None), "outputs": ["keep_mask"]}
+    asked |= {"method": cw.Dialect("nemo_rl", BLOCK), "outputs": ["keep_mask"]}
     with cw.Client(server.address, transport=transport) as client:
         assert client.correct(**asked, metrics=False).keep_mask is not None
         with pytest.raises(cw.OverloadedError, match="bytes"):
