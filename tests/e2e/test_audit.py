@@ -318,6 +318,12 @@ def test_a_unit_is_not_added_twice(tmp_path: pathlib.Path) -> None:
         audit.merge(first, b"something else")
 
 
+def test_a_property_that_is_named_twice_is_refused() -> None:
+    """Its tokens would be added twice."""
+    with pytest.raises(ValueError, match="by: step is named twice"):
+        audit.Spec(by=("step", "length", "step"))
+
+
 def test_a_part_of_another_release_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,9 @@ class Spec:
                 raise ValueError(
                     f"by: there is no {name!r}, but {', '.join(KEYS)}{did_you_mean(name, KEYS)}"
                 )
+        twice = [name for name in KEYS if list(self.by).count(name) > 1]
+        if twice:
+            raise ValueError(f"by: {twice[0]} is named twice")
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(
