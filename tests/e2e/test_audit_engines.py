@@ -20,7 +20,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "client" / "python" / "examples" 
 ROWS = make_rows(48, longest=120)
 
 
-@pytest.mark.parametrize(("package", "name"), [("dask", "on_dask"), ("pyspark", "on_spark")])
+@pytest.mark.parametrize(("package", "name"), [("distributed", "on_dask"), ("pyspark", "on_spark")])
 def test_an_example_has_the_digest_of_one_process(
     local_library: None, tmp_path: pathlib.Path, package: str, name: str
 ) -> None:
