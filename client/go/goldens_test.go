@@ -61,8 +61,6 @@ type golden struct {
 	name string
 	// blamed are the fields that an error is about.
 	blamed []string
-	// missing are metrics that answers of the system may lack.
-	missing map[string]int
 }
 
 func readJSON(t *testing.T, path string, to any) {
@@ -84,10 +82,6 @@ func readGoldens(t *testing.T) []*golden {
 	}
 	readJSON(t, filepath.Join(goldenFolder, "blamed_fields.json"), &blamed)
 	readJSON(t, filepath.Join(goldenFolder, "refused.json"), &refused)
-	var missing map[string]struct {
-		Files map[string]int `json:"files"`
-	}
-	readJSON(t, filepath.Join(goldenFolder, "missing_metrics.json"), &missing)
 	var goldens []*golden
 	for folder, count := range goldenCounts {
 		paths, err := filepath.Glob(filepath.Join(goldenFolder, folder, "*.json"))
@@ -97,7 +91,6 @@ func readGoldens(t *testing.T) []*golden {
 		for _, path := range paths {
 			read := &golden{name: strings.TrimPrefix(folder, "dated/") + "/" + strings.TrimSuffix(filepath.Base(path), ".json")}
 			readJSON(t, path, read)
-			read.missing = missing[read.Dialect].Files
 			if refusal, ok := refused[read.name]; ok {
 				read.blamed = refusal.Blamed
 			} else if read.Expect.Error != nil {
@@ -213,9 +206,6 @@ func (g *golden) difference(batch *cw.Batch, result *cw.Result) error {
 	}
 	for name, want := range expect.Metrics {
 		value, ok := result.Metrics[name]
-		if _, mayLack := g.missing[name]; !ok && mayLack {
-			continue
-		}
 		if !ok || !near(value, float64(want), 2e-5, 2e-6) {
 			return fmt.Errorf("metric %s is %v instead of %v", name, value, want)
 		}

@@ -7,6 +7,7 @@
 namespace counterweight::kernels::doctor {
 
 void Read(const TensorView& tensor, int64_t begin, int64_t n, float* out) {
+  if (n == 0) return;  // `out` may be null, which memcpy never takes
   const auto* const bytes = static_cast<const uint8_t*>(tensor.data);
   if (tensor.dtype == DType::kF32) {
     std::memcpy(out, bytes + begin * 4, static_cast<size_t>(n) * 4);

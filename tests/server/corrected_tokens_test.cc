@@ -86,6 +86,24 @@ TEST(CorrectedTokens, ANumberThatNothingReadsChangesNoOther) {
   }
 }
 
+// Before any other row too, when buffers have no memory yet.
+TEST(CorrectedTokens, ARowMayBeEmpty) {
+  std::vector<kernels::Row> rows = TwoRows();
+  rows.insert(rows.begin(), kernels::Row());
+  const Seen seen = See(rows, NonFinitePolicy::kDrop);
+  EXPECT_THAT(seen.old, ElementsAre(-1, -2, -1, -2));
+}
+
+TEST(RowFilter, ARowMayBeEmpty) {
+  std::vector<kernels::Row> rows = TwoRows();
+  rows.insert(rows.begin(), kernels::Row());
+  const kernels::OwnedBatch owned(rows);
+  std::vector<uint8_t> mask(4);
+  EXPECT_TRUE(FilterRows({}, owned.view(), NonFinitePolicy::kDrop, {},
+                         mask.data()));
+  EXPECT_THAT(mask, ElementsAre(1, 1, 1, 1));
+}
+
 TEST(CorrectedTokens, NoRowIsReadOnceTheResultIsNotWanted) {
   const kernels::OwnedBatch owned(TwoRows());
   const kernels::Batch batch = owned.view();
