@@ -99,8 +99,8 @@ TEST(RowFilter, ARowMayBeEmpty) {
   rows.insert(rows.begin(), kernels::Row());
   const kernels::OwnedBatch owned(rows);
   std::vector<uint8_t> mask(4);
-  EXPECT_TRUE(FilterRows({}, owned.view(), NonFinitePolicy::kDrop, {},
-                         mask.data()));
+  EXPECT_TRUE(
+      FilterRows({}, owned.view(), NonFinitePolicy::kDrop, {}, mask.data()));
   EXPECT_THAT(mask, ElementsAre(1, 1, 1, 1));
 }
 
