@@ -21,9 +21,20 @@ struct TensorView {
   DType dtype = DType::kF32;
 };
 
-// The input tensors, also the index into Batch::tensors.
-enum class InputRole : uint8_t { kRollout, kOld, kCurrent, kAdvantages, kRef };
+// The input tensors, also the index into Batch::tensors. Those after kRef are
+// no inputs of a request: MakeTurnMeans() makes them.
+enum class InputRole : uint8_t {
+  kRollout,
+  kOld,
+  kCurrent,
+  kAdvantages,
+  kRef,
+  kMeans,
+  kOtherMeans,
+  kZeros
+};
 inline constexpr int kNumInputRoles = 5;
+inline constexpr int kNumTensors = 8;
 
 // Row i is positions [offsets[i], offsets[i + 1]). A padded [B, T] batch has
 // offsets i * T.
@@ -32,7 +43,7 @@ struct Batch {
   // [num_sequences + 1], offsets[0] = 0, not descending.
   const int64_t* offsets = nullptr;
   // Log-probs in nats, advantages.
-  TensorView tensors[kNumInputRoles];
+  TensorView tensors[kNumTensors];
   // [num_positions]; any non-zero byte counts as 1.
   const uint8_t* response_mask = nullptr;
   // [num_sequences] group of each row, in [0, num_groups), or -1: the row

@@ -21,15 +21,18 @@ namespace counterweight::kernels {
 
 // Log ratio = numerator - denominator. kCurrentSelf is 0 with the gradient of
 // current (old log-probs taken from the policy itself); kRefCurrent is the KL
-// penalty's ref - current. Neither is for weights and rules.
+// penalty's ref - current. Neither is for weights and rules. kMeans and
+// kOtherMeans are means over turns; plans alone have them.
 enum class RatioSource : uint8_t {
   kOldRollout,
   kCurrentRollout,
   kCurrentOld,
   kCurrentSelf,
-  kRefCurrent
+  kRefCurrent,
+  kMeans,
+  kOtherMeans
 };
-inline constexpr int kNumRatioSources = 5;
+inline constexpr int kNumRatioSources = 7;
 
 // V, with lp = current log-prob, [low, high] = [1 - clip_low, 1 + clip_high].
 enum class Surrogate : uint8_t {

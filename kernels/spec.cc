@@ -68,6 +68,10 @@ const char* Name(RatioSource source) {
       return "current_self";
     case RatioSource::kRefCurrent:
       return "ref_current";
+    case RatioSource::kMeans:
+      return "means";
+    case RatioSource::kOtherMeans:
+      return "other_means";
   }
   return "";
 }
@@ -84,6 +88,8 @@ const char* Name(Level level) {
       return "geometric";
     case Level::kPrefix:
       return "prefix";
+    case Level::kTurn:
+      return "turn";
   }
   return "";
 }

@@ -22,6 +22,7 @@ enum class SpecField : uint8_t {
   kWeightSource,
   kWeightAfterRule,
   // Members of RejectionRule.
+  kRuleAggregation,
   kRuleTokenClamp,
   kRuleAggregateClamp,
   kRuleLower,

@@ -40,7 +40,7 @@ float NumberAt(const std::byte* data, DType dtype, int64_t i) {
 }
 
 // One token's numbers, by InputRole.
-using TokenInputs = std::array<float, kNumInputRoles>;
+using TokenInputs = std::array<float, kNumTensors>;
 
 // The walk's treatment of one token; see walk/ratio_phase.h. Returns false if
 // the token does not count.
@@ -150,7 +150,7 @@ class StalenessPass {
 
   // Finds the block's numbers, or copies them to the host.
   bool PlaceBlock(int64_t begin, int64_t count, std::string* error) {
-    for (int r = 0; r < kNumInputRoles; ++r) {
+    for (int r = 0; r < kNumTensors; ++r) {
       if (!plan_.spec.metrics || (plan_.inputs >> r & 1u) == 0) continue;
       const TensorView& view = batch_.tensors[r];
       if (!Find(view.data, SizeOf(view.dtype),
@@ -299,7 +299,7 @@ class StalenessPass {
   const DeviceInputs& on_device_;
   Corrector* const corrector_;
   const IsaKernels& kernels_;
-  std::array<BlockInput, kNumInputRoles> inputs_;
+  std::array<BlockInput, kNumTensors> inputs_;
   BlockInput mask_;
   BlockInput read_versions_;
   int64_t next_span_ = 0;
@@ -318,7 +318,7 @@ int64_t StalenessScratchBytes(const CorrectionSpec& spec,
   int64_t bytes = on_device.versions ? kBlock * kVersionBytes : 0;
   if (on_device.mask) bytes += kBlock;
   const uint32_t copied = on_device.roles & RequiredTensors(spec);
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     if ((copied >> r & 1u) != 0) bytes += kBlock * SizeOf(DType::kF32);
   }
   return bytes;

@@ -8,6 +8,7 @@
 #include "kernels/rules/aggregations.h"
 #include "kernels/rules/estimators.h"
 #include "kernels/spec.h"
+#include "kernels/turn_means.h"
 #include "kernels/validate_loss.h"
 
 namespace counterweight::kernels {
@@ -71,6 +72,9 @@ void CheckWeight(const CorrectionSpec& spec,
                 "must be OLD_ROLLOUT, CURRENT_ROLLOUT or CURRENT_OLD");
   check.Require(weight.after_rule >= 0 && weight.after_rule <= spec.num_rules,
                 SpecField::kWeightAfterRule, "must be in [0, number of rules]");
+  check.Require(weight.level != Level::kTurn || weight.after_rule == 0,
+                SpecField::kWeightAfterRule,
+                "must be 0 with TURN, whose means are over response_mask");
 }
 
 void CheckRule(const CorrectionSpec& spec, int r,
@@ -83,11 +87,18 @@ void CheckRule(const CorrectionSpec& spec, int r,
                 SpecField::kRuleTokenClamp, "is for RATIO, K2 and K3 only");
   check.Require(IsAboveZero(rule.aggregate_clamp),
                 SpecField::kRuleAggregateClamp, kClampReason);
-  const bool sums_ratios = InfoOf(rule.aggregation).Has(kAggregatesSum) &&
+  const AggregationInfo aggregation = InfoOf(rule.aggregation);
+  const bool is_of_turns = aggregation.Has(kAggregatesTurn);
+  const bool sums_ratios = (aggregation.Has(kAggregatesSum) || is_of_turns) &&
                            InfoOf(rule.estimator).Has(kEstimatesLogRatio);
   check.Require(rule.aggregate_clamp == kUnbounded || sums_ratios,
                 SpecField::kRuleAggregateClamp,
-                "is for RATIO with SUM or MEAN only");
+                "is for RATIO with SUM, MEAN or TURN_MEAN only");
+  check.Require(
+      !is_of_turns || r == 0 || spec.evaluation == Evaluation::kParallel,
+      SpecField::kRuleAggregation,
+      "TURN_MEAN is over response_mask: after another rule it needs "
+      "PARALLEL evaluation");
   check.Require(!std::isnan(rule.lower), SpecField::kRuleLower,
                 "must not be NaN");
   check.Require(!std::isnan(rule.upper), SpecField::kRuleUpper,
@@ -111,6 +122,11 @@ std::vector<SpecViolation> Validate(const CorrectionSpec& spec) {
   }
   CheckWeight(spec, &violations);
   for (int r = 0; r < spec.num_rules; ++r) CheckRule(spec, r, &violations);
+  Checker(-1, &violations)
+      .Require(TurnStatistics(spec).size() <= kMaxTurnMeans,
+               SpecField::kNumRules,
+               "take at most two different means over turns, the weight's "
+               "among them: by ratio, estimator and clamps");
   ValidateLoss(spec, &violations);
   return violations;
 }

@@ -30,6 +30,9 @@ const (
 	LevelGeometric = pb.Level_LEVEL_GEOMETRIC
 	// LevelPrefix: Mean over the tokens up to and with this one.
 	LevelPrefix = pb.Level_LEVEL_PREFIX
+	// LevelTurn: Mean over the token's turn: a run of tokens in response_mask. The tensors are in
+	// host memory.
+	LevelTurn = pb.Level_LEVEL_TURN
 )
 
 // Bound: Treatment of weights outside the interval; equality keeps.
@@ -87,6 +90,9 @@ const (
 	AggregationAll = pb.Aggregation_AGGREGATION_ALL
 	// AggregationPrefixMean: Mean over the tokens up to and with this one.
 	AggregationPrefixMean = pb.Aggregation_AGGREGATION_PREFIX_MEAN
+	// AggregationTurnMean: Mean over the token's turn, as LEVEL_TURN; after another rule with
+	// PARALLEL alone. A method has at most two different means over turns.
+	AggregationTurnMean = pb.Aggregation_AGGREGATION_TURN_MEAN
 )
 
 // RuleEvaluation: The mask that rules use.

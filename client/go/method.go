@@ -57,7 +57,7 @@ func Preset(name string, parts ...PresetPart) Method {
 }
 
 // A ConfigPart is what Config takes: ImportanceWeight, RejectionRule, PolicyLoss,
-// KLPenalty, Sequential, DriftSource.
+// KLPenalty, Sequential, DriftSource, SequenceFilter.
 type ConfigPart interface {
 	addToConfig(*pb.CorrectionConfig)
 }
@@ -95,6 +95,14 @@ func (p configPart) addToConfig(config *pb.CorrectionConfig) { p(config) }
 func Sequential() ConfigPart {
 	return configPart(func(config *pb.CorrectionConfig) {
 		config.RuleEvaluation = pb.RuleEvaluation_RULE_EVALUATION_SEQUENTIAL
+	})
+}
+
+// SequenceFilter drops sequences whose mean of exp(|l|), l the log ratio of a token of the
+// mask, is above upper, >= 1, before weights, rules and loss: they count as masked.
+func SequenceFilter(source RatioSource, upper float64) ConfigPart {
+	return configPart(func(config *pb.CorrectionConfig) {
+		config.SequenceFilter = &pb.SequenceFilter{RatioSource: source, Upper: &upper}
 	})
 }
 

@@ -45,7 +45,7 @@ cudaError_t BatchOnDevice::PlaceOutput(T* output, int64_t count, int device,
 cudaError_t BatchOnDevice::PlaceInputs(int device, const CudaOptions& options,
                                        DeviceMemory* memory) {
   if (positions_ == 0) return cudaSuccess;
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     if ((plan_.inputs >> r & 1u) == 0) continue;
     const TensorView& tensor = batch_.tensors[r];
     COUNTERWEIGHT_CUDA_TRY(FindPlacement(tensor.data, SizeOf(tensor.dtype),
@@ -81,7 +81,7 @@ cudaError_t BatchOnDevice::PlaceOutputs(int device, DeviceMemory* memory) {
 }
 
 bool BatchOnDevice::IsResident() const {
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     const bool is_read = (plan_.inputs >> r & 1u) != 0;
     if (is_read && placements_[r] != Placement::kHere) return false;
   }
@@ -122,7 +122,7 @@ cudaError_t BatchOnDevice::Place(int device, const CudaOptions& options,
 
 std::vector<Transfer> BatchOnDevice::Uploads(const Block& block) const {
   std::vector<Transfer> uploads;
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     if (inputs_[r] == nullptr) continue;
     const TensorView& tensor = batch_.tensors[r];
     const int64_t size = SizeOf(tensor.dtype);
@@ -199,7 +199,7 @@ DeviceJob BatchOnDevice::JobFor(const Block& block) const {
   job.batch.num_sequences = block.rows();
   job.batch.offsets = nullptr;
   job.batch.groups = nullptr;
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     if (inputs_[r] != nullptr) job.batch.tensors[r].data = inputs_[r];
   }
   if (mask_ != nullptr) job.batch.response_mask = mask_;

@@ -132,8 +132,8 @@ class BatchOnDevice {
   int shared_bytes_ = 0;
 
   // Null where the tensor is not read or lies on the device.
-  char* inputs_[kNumInputRoles] = {};
-  Placement placements_[kNumInputRoles] = {};
+  char* inputs_[kNumTensors] = {};
+  Placement placements_[kNumTensors] = {};
   Placement mask_placement_ = Placement::kPageable;
   bool has_mask_here_ = false;
   bool leaves_out_masks_ = false;

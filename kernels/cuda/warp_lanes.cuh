@@ -29,7 +29,7 @@ struct BlockAhead {
   uint32_t dropped;  // bit k: step k was non-finite and is taken out
   uint32_t next;     // bit k: the mask of step k of the block after this one
   Tile<1, kSteps> mask;
-  Tile<1, kSteps> input[kNumInputRoles];
+  Tile<1, kSteps> input[kNumTensors];
 
   __device__ void drop(int k, int i) {
     mask.at[k][i] = 0.0f;
@@ -176,7 +176,7 @@ struct WarpLanes {
     // block's mask too: the block takes one latency of memory, whatever the
     // dtypes are.
     COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumInputRoles; ++r) {
+    for (int r = 0; r < kNumTensors; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
       read_words(batch.tensors[r], ahead.own, ahead.mask, ahead.input[r]);
     }
@@ -184,7 +184,7 @@ struct WarpLanes {
     read_bytes(batch.response_mask, position + kTilePositions, end, mask);
     fetch_ahead(plan, batch, position + kTilePositions, end);
     COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumInputRoles; ++r) {
+    for (int r = 0; r < kNumTensors; ++r) {
       if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
       widen_words(batch.tensors[r].dtype, ahead.input[r]);
     }
@@ -199,7 +199,7 @@ struct WarpLanes {
       const int ahead = s.part * kTileSteps + k;
       s.mask.at[k][0] = s.ahead.mask.at[ahead][0];
       COUNTERWEIGHT_UNROLL
-      for (int r = 0; r < kNumInputRoles; ++r) {
+      for (int r = 0; r < kNumTensors; ++r) {
         if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
         s.input[r].at[k][0] = s.ahead.input[r].at[ahead][0];
       }
@@ -269,7 +269,7 @@ struct WarpLanes {
     const int64_t own = position + lane() * kElements;
     if (lane() < kFetching && own < end) {
       COUNTERWEIGHT_UNROLL
-      for (int r = 0; r < kNumInputRoles; ++r) {
+      for (int r = 0; r < kNumTensors; ++r) {
         if ((inputs(plan.inputs) >> r & 1u) == 0) continue;
         const TensorView& tensor = batch.tensors[r];
         const int64_t size = tensor.dtype == DType::kF32 ? 4 : 2;

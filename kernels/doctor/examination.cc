@@ -18,6 +18,9 @@ Stream Examination::stream(int index) const {
     case InputRole::kAdvantages:
       return Stream::kAdvantages;
     case InputRole::kRef:
+    case InputRole::kMeans:
+    case InputRole::kOtherMeans:
+    case InputRole::kZeros:
       break;
   }
   return Stream::kNone;

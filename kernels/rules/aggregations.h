@@ -114,6 +114,12 @@ struct PrefixMeanAggregation : AnyAggregation {
   static constexpr AggregationInfo kInfo = {"prefix_mean", kAggregatesPrefix};
 };
 
+// A rule of tokens by the time a plan is made (WithTurnMeans).
+struct TurnMeanAggregation : AnyAggregation {
+  static constexpr Aggregation kAggregation = Aggregation::kTurnMean;
+  static constexpr AggregationInfo kInfo = {"turn_mean", kAggregatesTurn};
+};
+
 template <class... A>
 struct AggregationList {
   static constexpr size_t kSize = sizeof...(A);
@@ -127,7 +133,8 @@ struct AggregationList {
 
 using Aggregations =
     AggregationList<TokenAggregation, SumAggregation, MeanAggregation,
-                    MaxAggregation, AllAggregation, PrefixMeanAggregation>;
+                    MaxAggregation, AllAggregation, PrefixMeanAggregation,
+                    TurnMeanAggregation>;
 static_assert(Aggregations::IsInOrder());
 static_assert(static_cast<size_t>(Aggregation::kLast) + 1 ==
                   Aggregations::kSize,

@@ -38,6 +38,8 @@ enum AggregationTrait : uint32_t {
   kAggregatesCounts = 1u << 2,
   // The statistic is a running mean over the sequence.
   kAggregatesPrefix = 1u << 3,
+  // The statistic is a mean over a turn (turn_means.h).
+  kAggregatesTurn = 1u << 4,
 };
 
 struct AggregationInfo {

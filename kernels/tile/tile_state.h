@@ -28,7 +28,7 @@ struct TileState {
   int count;         // positions
   typename Lanes::Steps steps;
   // Inputs by role, 0 where mask is 0.
-  Values input[kNumInputRoles];
+  Values input[kNumTensors];
   // Masks hold 0 or 1. mask: response_mask less dropped non-finite tokens;
   // kept: less what DROP rules dropped so far; zeroed: hit by a ZERO_WEIGHT
   // rule, written if the plan has one (Plan::zeroes).
@@ -85,7 +85,15 @@ constexpr COUNTERWEIGHT_HD bool may_weigh() {
 }
 
 // Numerator and denominator of a ratio source.
+constexpr COUNTERWEIGHT_HD bool is_of_means(RatioSource source) {
+  return source == RatioSource::kMeans || source == RatioSource::kOtherMeans;
+}
 constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
+  if (is_of_means(source)) {
+    return static_cast<int>(source == RatioSource::kMeans
+                                ? InputRole::kMeans
+                                : InputRole::kOtherMeans);
+  }
   if (source == RatioSource::kRefCurrent) {
     return static_cast<int>(InputRole::kRef);
   }
@@ -94,6 +102,7 @@ constexpr COUNTERWEIGHT_HD int numerator(RatioSource source) {
                               : InputRole::kCurrent);
 }
 constexpr COUNTERWEIGHT_HD int denominator(RatioSource source) {
+  if (is_of_means(source)) return static_cast<int>(InputRole::kZeros);
   if (source == RatioSource::kCurrentSelf ||
       source == RatioSource::kRefCurrent) {
     return static_cast<int>(InputRole::kCurrent);

@@ -9,6 +9,7 @@
 #include "kernels/rules/aggregations.h"
 #include "kernels/rules/estimators.h"
 #include "kernels/surrogates/list.h"
+#include "kernels/turn_means.h"
 
 namespace counterweight::kernels {
 namespace {
@@ -33,6 +34,10 @@ uint32_t InputsOf(RatioSource source) {
       return Bit(InputRole::kCurrent);
     case RatioSource::kRefCurrent:
       return Bit(InputRole::kRef) | Bit(InputRole::kCurrent);
+    case RatioSource::kMeans:
+      return Bit(InputRole::kMeans) | Bit(InputRole::kZeros);
+    case RatioSource::kOtherMeans:
+      return Bit(InputRole::kOtherMeans) | Bit(InputRole::kZeros);
   }
   return 0;
 }
@@ -172,7 +177,8 @@ bool RowRatioAlone(const Plan& plan) {
 
 }  // namespace
 
-Plan MakePlan(const CorrectionSpec& spec) {
+Plan MakePlan(const CorrectionSpec& given) {
+  const CorrectionSpec spec = WithTurnMeans(given);
   Plan plan{};
   plan.spec = spec;
   plan.spec.unknown_rollout =
@@ -181,7 +187,8 @@ Plan MakePlan(const CorrectionSpec& spec) {
   std::copy(std::begin(kHistogramEdges), std::end(kHistogramEdges),
             plan.histogram_edges);
   plan.sources = Bit(spec.drift_source);
-  plan.inputs = RequiredTensors(spec);
+  // Numbers that are not finite are looked for in what means are made of, too.
+  plan.inputs = RequiredTensors(spec) | RequiredTensors(given);
   bool needs_row = false;
   for (int r = 0; r < spec.num_rules; ++r) {
     RulePlan& rule = plan.rules[r];
@@ -200,7 +207,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
     rule.is_conditional = rule.rule.condition != Condition::kAlways;
     rule.hits_in_statistics = HitsInStatistics(spec, r);
     rule.prefix = aggregation.Has(kAggregatesPrefix) ? plan.num_prefixes++ : -1;
-    plan.sources |= Bit(rule.rule.source);
+    plan.sources |= Bit(rule.rule.source) | Bit(given.rules[r].source);
     if (estimator.Has(kEstimatorReadsExp)) {
       plan.statistics_exps |= Bit(rule.rule.source);
       plan.whole_exps |= Bit(rule.rule.source);
@@ -228,7 +235,7 @@ Plan MakePlan(const CorrectionSpec& spec) {
   weight.prefix =
       spec.weight.level == Level::kPrefix ? plan.num_prefixes++ : -1;
   if (spec.weight.level != Level::kNone) {
-    plan.sources |= Bit(spec.weight.source);
+    plan.sources |= Bit(spec.weight.source) | Bit(given.weight.source);
     if (spec.weight.level == Level::kToken) {
       plan.statistics_exps |= Bit(spec.weight.source);
       plan.output_exps |= Bit(spec.weight.source);

@@ -12,7 +12,7 @@
 namespace counterweight::kernels {
 
 // REQUIRES: Validate(spec) is empty.
-Plan MakePlan(const CorrectionSpec& spec);
+Plan MakePlan(const CorrectionSpec& given);
 LossPlan MakeLossPlan(const CorrectionSpec& spec);
 
 // Plan::needs of what else `plan` has; without kNeedReasons.

@@ -11,6 +11,27 @@
 namespace counterweight::kernels {
 inline namespace COUNTERWEIGHT_ISA {
 
+// Calls f(i) for each bit i of `bits`, the ones from kRare on behind one test:
+// few plans have them.
+template <int kRare, int kCount, class F>
+COUNTERWEIGHT_HD void for_each_bit(uint32_t bits, F f) {
+  COUNTERWEIGHT_UNROLL
+  for (int i = 0; i < kRare; ++i) {
+    if ((bits >> i & 1u) != 0) f(i);
+  }
+  if (bits >> kRare == 0) return;
+  COUNTERWEIGHT_UNROLL
+  for (int i = kRare; i < kCount; ++i) {
+    if ((bits >> i & 1u) != 0) f(i);
+  }
+}
+// `sources`: bits of RatioSource.
+template <class F>
+COUNTERWEIGHT_HD void for_each_source(uint32_t sources, F f) {
+  constexpr int kRare = static_cast<int>(RatioSource::kCurrentSelf);
+  for_each_bit<kRare, kNumRatioSources>(sources, f);
+}
+
 template <class Lanes>
 struct RatioPhase {
   static constexpr int kWidth = Lanes::kWidth;
@@ -25,11 +46,11 @@ struct RatioPhase {
       set_log_ratios(plan, s);
     } else {
       Lanes::load_mask(batch.response_mask, s.position, s.count, s.mask);
-      COUNTERWEIGHT_UNROLL
-      for (int r = 0; r < kNumInputRoles; ++r) {
-        if ((Lanes::inputs(plan.inputs) >> r & 1u) == 0) continue;
-        Lanes::load(batch.tensors[r], s.position, s.count, s.mask, s.input[r]);
-      }
+      for_each_bit<kNumInputRoles, kNumTensors>(
+          Lanes::inputs(plan.inputs), [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
+            Lanes::load(batch.tensors[r], s.position, s.count, s.mask,
+                        s.input[r]);
+          });
       const bool bad = any_bad(plan, s, s.steps, s.largest,
                                [&](int r, int k, int g, Vec num, Vec den)
                                    COUNTERWEIGHT_INLINE_LAMBDA {
@@ -45,25 +66,25 @@ struct RatioPhase {
       }
       if (positive) count_positive(plan, s, s.steps, acc);
     }
-    COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((Lanes::sources(exps) >> r & 1u) == 0) continue;
-      // Compilers see for themselves what is not read of tiles in registers.
-      if (!Lanes::kReadsAhead && (plan.whole_exps >> r & 1u) == 0) {
-        for_each_group<kWidth>(
-            s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-              s.exp[r].set(k, g, exp_terms(s.log_ratio[r].vec(k, g)).exp);
-            });
-        continue;
-      }
-      for_each_group<kWidth>(
-          s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-            const auto terms = exp_terms(s.log_ratio[r].vec(k, g));
-            s.exp[r].set(k, g, terms.exp);
-            s.expm1[r].set(k, g, terms.expm1);
-            s.k3[r].set(k, g, terms.k3);
-          });
-    }
+    for_each_source(
+        Lanes::sources(exps), [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
+          // Compilers see for themselves what is not read of tiles in
+          // registers.
+          if (!Lanes::kReadsAhead && (plan.whole_exps >> r & 1u) == 0) {
+            for_each_group<kWidth>(
+                s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                  s.exp[r].set(k, g, exp_terms(s.log_ratio[r].vec(k, g)).exp);
+                });
+            return;
+          }
+          for_each_group<kWidth>(
+              s.steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                const auto terms = exp_terms(s.log_ratio[r].vec(k, g));
+                s.exp[r].set(k, g, terms.exp);
+                s.expm1[r].set(k, g, terms.expm1);
+                s.k3[r].set(k, g, terms.k3);
+              });
+        });
     for_each_group<kWidth>(s.steps,
                            [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
                              s.kept.set(k, g, s.mask.vec(k, g));
@@ -134,17 +155,16 @@ struct RatioPhase {
   COUNTERWEIGHT_HD static void for_each_ratio(const Plan& plan,
                                               const Block& block, int steps,
                                               F f) {
-    COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumRatioSources; ++r) {
-      if ((Lanes::sources(plan.sources) >> r & 1u) == 0) continue;
-      const auto source = static_cast<RatioSource>(r);
-      const auto& num = block.input[numerator(source)];
-      const auto& den = block.input[denominator(source)];
-      for_each_group<kWidth>(steps,
-                             [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
-                               f(r, k, g, num.vec(k, g), den.vec(k, g));
-                             });
-    }
+    for_each_source(Lanes::sources(plan.sources),
+                    [&](int r) COUNTERWEIGHT_INLINE_LAMBDA {
+                      const auto source = static_cast<RatioSource>(r);
+                      const auto& num = block.input[numerator(source)];
+                      const auto& den = block.input[denominator(source)];
+                      for_each_group<kWidth>(
+                          steps, [&](int k, int g) COUNTERWEIGHT_INLINE_LAMBDA {
+                            f(r, k, g, num.vec(k, g), den.vec(k, g));
+                          });
+                    });
   }
 
   COUNTERWEIGHT_HD static void set_log_ratios(const Plan& plan, State& s) {
@@ -282,7 +302,7 @@ struct RatioPhase {
 
   // Log-probs become 0, and so every log ratio. The advantage stays where it
   // means something: it and the log-prob that a gradient would go to are
-  // finite.
+  // finite. Means over turns are those of the token's turn.
   template <class Block>
   COUNTERWEIGHT_HD static void neutralize(const Plan& plan, Block& block, int k,
                                           int i) {
@@ -301,7 +321,7 @@ struct RatioPhase {
   COUNTERWEIGHT_HD static int first_bad_role(const Plan& plan,
                                              const Block& block, int k, int i) {
     COUNTERWEIGHT_UNROLL
-    for (int r = 0; r < kNumInputRoles; ++r) {
+    for (int r = 0; r < kNumTensors; ++r) {
       if ((Lanes::inputs(plan.inputs) >> r & 1u) != 0 &&
           !is_finite(block.input[r].at[k][i])) {
         return r * 2;

@@ -101,8 +101,9 @@ inline constexpr EnumPair<kernels::Level, v1::Level> kLevels[] = {
     {kernels::Level::kSequence, v1::LEVEL_SEQUENCE, "SEQUENCE"},
     {kernels::Level::kGeometric, v1::LEVEL_GEOMETRIC, "GEOMETRIC"},
     {kernels::Level::kPrefix, v1::LEVEL_PREFIX, "PREFIX"},
+    {kernels::Level::kTurn, v1::LEVEL_TURN, "TURN"},
 };
-static_assert(IsWhole(kLevels, v1::Level_ARRAYSIZE, kernels::Level::kPrefix));
+static_assert(IsWhole(kLevels, v1::Level_ARRAYSIZE, kernels::Level::kLast));
 
 inline constexpr EnumPair<kernels::Bound, v1::Bound> kBoundKinds[] = {
     {kernels::Bound::kNone, v1::BOUND_NONE, "NONE"},
@@ -133,6 +134,8 @@ inline constexpr EnumPair<kernels::Aggregation, v1::Aggregation>
         {kernels::Aggregation::kAll, v1::AGGREGATION_ALL, "ALL"},
         {kernels::Aggregation::kPrefixMean, v1::AGGREGATION_PREFIX_MEAN,
          "PREFIX_MEAN"},
+        {kernels::Aggregation::kTurnMean, v1::AGGREGATION_TURN_MEAN,
+         "TURN_MEAN"},
 };
 static_assert(IsWhole(kAggregations, v1::Aggregation_ARRAYSIZE,
                       kernels::Aggregation::kLast));

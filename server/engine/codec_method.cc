@@ -6,6 +6,7 @@
 #include "server/engine/codec_counts.h"
 #include "server/engine/codec_dialect.h"
 #include "server/engine/codec_preset.h"
+#include "server/engine/codec_sequence_filter.h"
 #include "server/engine/codec_spec_fields.h"
 
 namespace counterweight::server {
@@ -14,8 +15,10 @@ namespace {
 Result<Method> ReadConfig(const v1::CorrectionConfig& config,
                           const RequestFacts& facts) {
   Result<kernels::CorrectionSpec> spec = DecodeConfig(config, facts);
+  std::optional<RowFilter> filter = ReadSequenceFilter(config, &spec.violations);
   return {{.name = "config",
            .spec = spec.value,
+           .row_filter = std::move(filter),
            .counts_use = CountsUseOf(config.policy_loss(), "method.config.")},
           std::move(spec.violations)};
 }

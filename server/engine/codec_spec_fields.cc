@@ -35,6 +35,7 @@ constexpr FieldName kFieldNames[] = {
      /*is_on_wire=*/false},
     {SpecField::kWeightSource, Part::kWeight, "ratio_source"},
     {SpecField::kWeightAfterRule, Part::kWeight, "after_rule"},
+    {SpecField::kRuleAggregation, Part::kRule, "aggregation"},
     {SpecField::kRuleTokenClamp, Part::kRule, "token_clamp"},
     {SpecField::kRuleAggregateClamp, Part::kRule, "aggregate_clamp"},
     {SpecField::kRuleLower, Part::kRule, "lower"},

@@ -275,6 +275,12 @@ GSPO = {"surrogate": "gspo", "clip_low": 0.1, "clip_high": 0.1}
             cw.CorrectionConfig(kl_penalty=cw.KlPenalty(estimator="k3", coefficient=0.1)),
             "cannot be traced: a kl_penalty needs",
         ),
+        (
+            cw.CorrectionConfig(
+                sequence_filter=cw.SequenceFilter(ratio_source="old_rollout", upper=2.0)
+            ),
+            "cannot be traced: a sequence_filter needs whole sequences",
+        ),
         ({"dialect": "tinker", "loss_fn": "ppo"}, "the method must be a preset"),
         ("tokn_tis", "[Dd]id you mean 'token_tis'"),
         ({"preset": "token_tis", "upper": -1.0}, "upper"),

@@ -126,6 +126,7 @@ void AddRandom(const Batches& batches, double spread, int64_t longest,
     CorrectionSpec spec = RandomSpec(random, spread);
     spec.non_finite = policy(i);
     spec.metrics = i % 4 != 3;
+    if (i % 4 == 1) spec = WithTurns(random, spec);
     cases->push_back({ToString(spec), spec, batches.spoilt});
   }
   for (int i = 0; i < kRandomLosses; ++i) {

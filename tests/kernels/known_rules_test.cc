@@ -110,6 +110,21 @@ TEST_P(KnownRules, EveryAggregationOfEveryEstimatorIsItsFormula) {
   }
 }
 
+// Rows end turns, and so do masked positions.
+TEST_P(KnownRules, TurnsAreRunsOfTheMask) {
+  Row row = RowOf({0.5f, 0.25f, 9.0f, 1.0f, -9.0f, 0.0f});
+  row.mask[2] = row.mask[4] = 0;
+  const RejectionRule rule{
+      .aggregation = Aggregation::kTurnMean, .lower = 0.25, .upper = 0.375};
+  EXPECT_EQ(Keep(rule, {row, RowOf({0.375f}), RowOf({0.25f, 0.0f})}),
+            Mask({1, 1, 0, 0, 0, 0, 1, 0, 0}));
+  const double difference = (std::exp(0.5) - 1.0 + std::exp(0.25) - 1.0) / 2.0;
+  EXPECT_EQ(
+      Keep(Around(Estimator::kDifference, Aggregation::kTurnMean, difference),
+           {row}),
+      Mask({1, 1, 0, 0, 0, 0}));
+}
+
 // p = exp(rollout) and q = exp(old): 1/2 and 1/4; 1/4 and 1/2; equal; both
 // below 1e-6, which they are raised to; p above 1 - 1e-6, q below 1e-6.
 TEST_P(KnownRules, DivergencesAreThoseOfTwoBoundedProbabilities) {

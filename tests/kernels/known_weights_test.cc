@@ -56,6 +56,17 @@ TEST_P(KnownWeights, PrefixIsTheGeometricMeanSoFar) {
                 {1.6487212707, 1.1331484531, 0, 1.5168967964});
 }
 
+TEST_P(KnownWeights, TurnIsTheGeometricMeanOfTheTokensRun) {
+  // exp((0.5 - 0.25) / 2), exp(1)
+  ExpectWeights({.level = Level::kTurn}, {Example()},
+                {1.1331484531, 1.1331484531, 0, 2.7182818285});
+  // exp((0.4 - 0.25) / 2), exp(min(1, 0.4))
+  ExpectWeights({.level = Level::kTurn, .token_clamp = 0.4}, {Example()},
+                {1.0778841509, 1.0778841509, 0, 1.4918246976});
+  ExpectWeights({.level = Level::kTurn, .aggregate_clamp = 0.1}, {Example()},
+                {1.1051709181, 1.1051709181, 0, 1.1051709181});
+}
+
 TEST_P(KnownWeights, TokenClampComesBeforeTheSum) {
   // exp(0.4 - 0.25 + 0.4)
   ExpectWeights({.level = Level::kSequence, .token_clamp = 0.4}, {Example()},

@@ -23,6 +23,7 @@ ReferenceCase RandomCase(uint64_t seed, bool with_loss) {
   c.groups = seed;
   c.spec = with_loss ? RandomLossSpec(random, spread, 100)
                      : RandomSpec(random, spread);
+  if (random.Chance(0.3)) c.spec = WithTurns(random, c.spec);
   RandomizeRows(random, spread, c);
   return c;
 }

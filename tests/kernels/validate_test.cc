@@ -125,14 +125,16 @@ TEST(Validate, AggregateClampIsForSumsAndMeansOfRatios) {
        {Estimator::kRatio, Estimator::kK2, Estimator::kK3}) {
     for (Aggregation aggregation :
          {Aggregation::kToken, Aggregation::kSum, Aggregation::kMean,
-          Aggregation::kMax, Aggregation::kAll, Aggregation::kPrefixMean}) {
+          Aggregation::kMax, Aggregation::kAll, Aggregation::kPrefixMean,
+          Aggregation::kTurnMean}) {
       const RejectionRule rule{.estimator = estimator,
                                .aggregation = aggregation,
                                .aggregate_clamp = 20,
                                .upper = 1};
-      const bool legal =
-          estimator == Estimator::kRatio && (aggregation == Aggregation::kSum ||
-                                             aggregation == Aggregation::kMean);
+      const bool legal = estimator == Estimator::kRatio &&
+                         (aggregation == Aggregation::kSum ||
+                          aggregation == Aggregation::kMean ||
+                          aggregation == Aggregation::kTurnMean);
       if (legal) {
         EXPECT_THAT(FieldsOf(WithRules({rule})), IsEmpty()) << RuleName(rule);
       } else {
@@ -142,6 +144,34 @@ TEST(Validate, AggregateClampIsForSumsAndMeansOfRatios) {
       }
     }
   }
+}
+
+TEST(Validate, MeansOverTurnsAreOverTheResponseMask) {
+  EXPECT_THAT(FieldsOf(WithWeightAndRules(
+                  {.level = Level::kTurn, .after_rule = 1}, {{.upper = 1}})),
+              ElementsAre(SpecField::kWeightAfterRule));
+  const RejectionRule turn{.aggregation = Aggregation::kTurnMean, .upper = 1};
+  CorrectionSpec spec = WithRules({{.upper = 1}, turn});
+  EXPECT_THAT(FieldsOf(spec), IsEmpty());
+  spec.evaluation = Evaluation::kSequential;
+  EXPECT_THAT(FieldsOf(spec), ElementsAre(SpecField::kRuleAggregation));
+  spec = WithRules({turn, {.upper = 1}});
+  spec.evaluation = Evaluation::kSequential;
+  EXPECT_THAT(FieldsOf(spec), IsEmpty());
+}
+
+// The weight's mean is a rule's too; the aggregate clamp is the rule's own.
+TEST(Validate, AMethodHasTwoMeansOverTurns) {
+  const WeightSpec weight{.level = Level::kTurn, .aggregate_clamp = 5};
+  const RejectionRule ratio{.aggregation = Aggregation::kTurnMean, .upper = 1};
+  RejectionRule k3 = ratio, clamped = ratio;
+  k3.estimator = Estimator::kK3;
+  clamped.aggregate_clamp = 2;
+  EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {ratio, k3})), IsEmpty());
+  EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {ratio, k3, ratio})),
+              IsEmpty());
+  EXPECT_THAT(FieldsOf(WithWeightAndRules(weight, {clamped, k3})),
+              ElementsAre(SpecField::kNumRules));
 }
 
 TEST(Validate, ZeroWeightNeedsAWeight) {

@@ -98,6 +98,9 @@ SourceRoles RolesOf(RatioSource source) {
       return {InputRole::kCurrent, InputRole::kCurrent};
     case RatioSource::kRefCurrent:
       return {InputRole::kRef, InputRole::kCurrent};
+    case RatioSource::kMeans:
+    case RatioSource::kOtherMeans:
+      break;
   }
   return {};
 }

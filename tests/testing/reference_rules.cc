@@ -77,6 +77,17 @@ void FillStatistics(const RejectionRule& rule, const ReferenceRow& row,
       outcome.x[t] = sum / count;
     sum_of_means += outcome.x[t];
   }
+  if (rule.aggregation == Aggregation::kTurnMean) {
+    const std::vector<double> own = outcome.x;
+    const std::vector<double> means =
+        TurnMeansOf(row, [&](int64_t t) { return own[t]; });
+    sum_of_means = 0.0;
+    for (int64_t t = 0; t < row.size(); ++t) {
+      if (!outcome.seen[t]) continue;
+      outcome.x[t] = Clamp(means[t], rule.aggregate_clamp);
+      sum_of_means += outcome.x[t];
+    }
+  }
   const double mean = count == 0 ? 0.0 : sum / count;
   switch (rule.aggregation) {
     case Aggregation::kToken:
@@ -84,6 +95,7 @@ void FillStatistics(const RejectionRule& rule, const ReferenceRow& row,
       outcome.q = mean;
       return;
     case Aggregation::kPrefixMean:
+    case Aggregation::kTurnMean:
       outcome.q = count == 0 ? 0.0 : sum_of_means / count;
       return;
     case Aggregation::kSum:

@@ -30,6 +30,11 @@ std::vector<double> Aggregate(Level level, double token_clamp,
   if (level == Level::kSequence) result.assign(row.size(), sum);
   if (level == Level::kGeometric)
     result.assign(row.size(), count == 0 ? 0.0 : sum / count);
+  if (level == Level::kTurn) {
+    result = TurnMeansOf(row, [&](int64_t t) {
+      return ClampRatio(row.LogRatio(source, t), token_clamp);
+    });
+  }
   return result;
 }
 

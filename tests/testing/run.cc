@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/turn_means.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -33,7 +35,8 @@ Outputs PrepareOutputs(const CorrectionSpec& spec, const OwnedBatch& batch,
 // Staging memory that is filled row by row.
 class Staging {
  public:
-  explicit Staging(const Batch& source) : source_(source), batch_(source) {
+  Staging(const CorrectionSpec& spec, const Batch& source)
+      : source_(source), batch_(source) {
     const int64_t positions = source.offsets[source.num_sequences];
     // NaN in every dtype, and a mask that counts everything.
     mask_.assign(static_cast<size_t>(positions) + 1, 0xff);
@@ -45,6 +48,9 @@ class Staging {
           0xff);
       batch_.tensors[i].data = tensors_[i].data();
     }
+    // They wait for all rows, so they are those of the source.
+    means_.Make(spec, source, {});
+    means_.AddTo(&batch_);
   }
 
   const Batch& batch() const { return batch_; }
@@ -76,6 +82,7 @@ class Staging {
   Batch batch_;
   std::vector<uint8_t> mask_;
   std::vector<uint8_t> tensors_[kNumInputRoles];
+  TurnMeans means_;
 };
 
 }  // namespace
@@ -84,7 +91,11 @@ Corrected RunCorrector(Corrector& corrector, const CorrectionSpec& spec,
                        const OwnedBatch& batch) {
   Corrected corrected;
   const Outputs outputs = PrepareOutputs(spec, batch, &corrected);
-  corrected.result = corrector.Correct(spec, batch.view(), outputs);
+  TurnMeans means;
+  Batch view = batch.view();
+  means.Make(spec, view, {});
+  means.AddTo(&view);
+  corrected.result = corrector.Correct(spec, view, outputs);
   return corrected;
 }
 
@@ -93,7 +104,7 @@ Corrected RunArriving(Corrector& corrector, const CorrectionSpec& spec,
                       const std::vector<int64_t>& arrivals, bool mask_first) {
   Corrected corrected;
   const Outputs outputs = PrepareOutputs(spec, batch, &corrected);
-  Staging staging(batch.view());
+  Staging staging(spec, batch.view());
   if (mask_first) staging.FillMask();
   const std::unique_ptr<CorrectRun> run =
       corrector.Begin(spec, staging.batch(), outputs, nullptr);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/turn_means.h"
+
 namespace counterweight::kernels {
 namespace {
 
@@ -33,7 +35,7 @@ RejectionRule RandomRule(Random& random, double spread, bool has_weight) {
   RejectionRule rule;
   rule.source = Any(random, RatioSource::kCurrentOld);
   rule.estimator = Any(random, Estimator::kLast);
-  rule.aggregation = Any(random, Aggregation::kLast);
+  rule.aggregation = Any(random, Aggregation::kPrefixMean);
   rule.condition = Any(random, Condition::kLast);
   if (has_weight) rule.effect = Any(random, Effect::kZeroWeight);
   const bool clamps = random.Chance(0.3);
@@ -142,6 +144,26 @@ CorrectionSpec RandomSpec(Random& random, double spread) {
   spec.peer_sums = random.Chance(0.3);
   spec.unknown_rollout = random.Chance(0.3);
   return spec;
+}
+
+CorrectionSpec WithTurns(Random& random, const CorrectionSpec& of) {
+  CorrectionSpec spec = of;
+  if (spec.weight.level != Level::kNone && random.Chance(0.5)) {
+    spec.weight.level = Level::kTurn;
+    spec.weight.after_rule = 0;
+    spec.weight.counts_empty_rows = false;
+  }
+  const bool sequential = spec.evaluation == Evaluation::kSequential;
+  for (int r = 0; r < (sequential ? 1 : spec.num_rules); ++r) {
+    const RejectionRule before = spec.rules[r];
+    RejectionRule& rule = spec.rules[r];
+    rule.aggregation = Aggregation::kTurnMean;
+    if (rule.estimator == Estimator::kRatio && random.Chance(0.3))
+      rule.aggregate_clamp = random.Uniform(0.01, 1);
+    if (random.Chance(0.3) || TurnStatistics(spec).size() > kMaxTurnMeans)
+      rule = before;
+  }
+  return Validate(spec).empty() ? spec : of;
 }
 
 }  // namespace counterweight::kernels

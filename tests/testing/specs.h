@@ -22,6 +22,9 @@ CorrectionSpec BusySpec();
 // that rules take effect.
 CorrectionSpec RandomSpec(Random& random, double spread);
 
+// The same with means over turns here and there, where it may have them.
+CorrectionSpec WithTurns(Random& random, const CorrectionSpec& of);
+
 }  // namespace counterweight::kernels
 
 #endif  // COUNTERWEIGHT_TESTS_TESTING_SPECS_H_

@@ -93,6 +93,9 @@ const (
 	Level_LEVEL_GEOMETRIC Level = 3
 	// Mean over the tokens up to and with this one.
 	Level_LEVEL_PREFIX Level = 4
+	// Mean over the token's turn: a run of tokens in response_mask. The tensors
+	// are in host memory.
+	Level_LEVEL_TURN Level = 5
 )
 
 // Enum value maps for Level.
@@ -103,6 +106,7 @@ var (
 		2: "LEVEL_SEQUENCE",
 		3: "LEVEL_GEOMETRIC",
 		4: "LEVEL_PREFIX",
+		5: "LEVEL_TURN",
 	}
 	Level_value = map[string]int32{
 		"LEVEL_UNSPECIFIED": 0,
@@ -110,6 +114,7 @@ var (
 		"LEVEL_SEQUENCE":    2,
 		"LEVEL_GEOMETRIC":   3,
 		"LEVEL_PREFIX":      4,
+		"LEVEL_TURN":        5,
 	}
 )
 
@@ -292,6 +297,9 @@ const (
 	Aggregation_AGGREGATION_ALL Aggregation = 5
 	// Mean over the tokens up to and with this one.
 	Aggregation_AGGREGATION_PREFIX_MEAN Aggregation = 6
+	// Mean over the token's turn, as LEVEL_TURN; after another rule with PARALLEL
+	// alone. A method has at most two different means over turns.
+	Aggregation_AGGREGATION_TURN_MEAN Aggregation = 7
 )
 
 // Enum value maps for Aggregation.
@@ -304,6 +312,7 @@ var (
 		4: "AGGREGATION_MAX",
 		5: "AGGREGATION_ALL",
 		6: "AGGREGATION_PREFIX_MEAN",
+		7: "AGGREGATION_TURN_MEAN",
 	}
 	Aggregation_value = map[string]int32{
 		"AGGREGATION_UNSPECIFIED": 0,
@@ -313,6 +322,7 @@ var (
 		"AGGREGATION_MAX":         4,
 		"AGGREGATION_ALL":         5,
 		"AGGREGATION_PREFIX_MEAN": 6,
+		"AGGREGATION_TURN_MEAN":   7,
 	}
 )
 
@@ -1101,9 +1111,11 @@ type CorrectionConfig struct {
 	// The policy loss. Absent: none.
 	PolicyLoss *PolicyLoss `protobuf:"bytes,5,opt,name=policy_loss,json=policyLoss,proto3" json:"policy_loss,omitempty"`
 	// A KL penalty inside the loss. Absent: none.
-	KlPenalty     *KlPenalty `protobuf:"bytes,6,opt,name=kl_penalty,json=klPenalty,proto3" json:"kl_penalty,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	KlPenalty *KlPenalty `protobuf:"bytes,6,opt,name=kl_penalty,json=klPenalty,proto3" json:"kl_penalty,omitempty"`
+	// Drops sequences before weights, rules and loss. Absent: none.
+	SequenceFilter *SequenceFilter `protobuf:"bytes,7,opt,name=sequence_filter,json=sequenceFilter,proto3" json:"sequence_filter,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CorrectionConfig) Reset() {
@@ -1178,6 +1190,74 @@ func (x *CorrectionConfig) GetKlPenalty() *KlPenalty {
 	return nil
 }
 
+func (x *CorrectionConfig) GetSequenceFilter() *SequenceFilter {
+	if x != nil {
+		return x.SequenceFilter
+	}
+	return nil
+}
+
+// Sequences whose mean of exp(|l_t|), l_t the log ratio of a token of
+// response_mask, is above `upper` count as masked in every number of the
+// answer; the three metrics sequence_filter_* describe the filter itself.
+// Tokens with a number that is not finite have no part in the mean. Its tensors
+// and response_mask are in host memory. Source: seq_logprob_error_threshold of
+// NVIDIA-NeMo/RL, compute_and_apply_seq_logprob_error_masking.
+type SequenceFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. Numerator and denominator of l.
+	RatioSource RatioSource `protobuf:"varint,1,opt,name=ratio_source,json=ratioSource,proto3,enum=counterweight.v1.RatioSource" json:"ratio_source,omitempty"`
+	// Required. The largest mean that keeps a sequence, >= 1, which is that of
+	// equal log-probs.
+	Upper         *float64 `protobuf:"fixed64,2,opt,name=upper,proto3,oneof" json:"upper,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SequenceFilter) Reset() {
+	*x = SequenceFilter{}
+	mi := &file_counterweight_v1_method_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SequenceFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SequenceFilter) ProtoMessage() {}
+
+func (x *SequenceFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_counterweight_v1_method_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SequenceFilter.ProtoReflect.Descriptor instead.
+func (*SequenceFilter) Descriptor() ([]byte, []int) {
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SequenceFilter) GetRatioSource() RatioSource {
+	if x != nil {
+		return x.RatioSource
+	}
+	return RatioSource_RATIO_SOURCE_UNSPECIFIED
+}
+
+func (x *SequenceFilter) GetUpper() float64 {
+	if x != nil && x.Upper != nil {
+		return *x.Upper
+	}
+	return 0
+}
+
 // An importance weight w = bound(exp(clamp(level(clamp(l_t))))), where l_t is
 // the token's log ratio.
 type ImportanceWeight struct {
@@ -1223,7 +1303,7 @@ type ImportanceWeight struct {
 
 func (x *ImportanceWeight) Reset() {
 	*x = ImportanceWeight{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[4]
+	mi := &file_counterweight_v1_method_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1315,7 @@ func (x *ImportanceWeight) String() string {
 func (*ImportanceWeight) ProtoMessage() {}
 
 func (x *ImportanceWeight) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[4]
+	mi := &file_counterweight_v1_method_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1328,7 @@ func (x *ImportanceWeight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportanceWeight.ProtoReflect.Descriptor instead.
 func (*ImportanceWeight) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{4}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ImportanceWeight) GetRatioSource() RatioSource {
@@ -1353,7 +1433,7 @@ type RejectionRule struct {
 
 func (x *RejectionRule) Reset() {
 	*x = RejectionRule{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[5]
+	mi := &file_counterweight_v1_method_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1445,7 @@ func (x *RejectionRule) String() string {
 func (*RejectionRule) ProtoMessage() {}
 
 func (x *RejectionRule) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[5]
+	mi := &file_counterweight_v1_method_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1458,7 @@ func (x *RejectionRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectionRule.ProtoReflect.Descriptor instead.
 func (*RejectionRule) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{5}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RejectionRule) GetName() string {
@@ -1513,7 +1593,7 @@ type PolicyLoss struct {
 
 func (x *PolicyLoss) Reset() {
 	*x = PolicyLoss{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[6]
+	mi := &file_counterweight_v1_method_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1605,7 @@ func (x *PolicyLoss) String() string {
 func (*PolicyLoss) ProtoMessage() {}
 
 func (x *PolicyLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[6]
+	mi := &file_counterweight_v1_method_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1618,7 @@ func (x *PolicyLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyLoss.ProtoReflect.Descriptor instead.
 func (*PolicyLoss) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{6}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PolicyLoss) GetSurrogate() Surrogate {
@@ -1723,7 +1803,7 @@ type KlPenalty struct {
 
 func (x *KlPenalty) Reset() {
 	*x = KlPenalty{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[7]
+	mi := &file_counterweight_v1_method_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1815,7 @@ func (x *KlPenalty) String() string {
 func (*KlPenalty) ProtoMessage() {}
 
 func (x *KlPenalty) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[7]
+	mi := &file_counterweight_v1_method_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1828,7 @@ func (x *KlPenalty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KlPenalty.ProtoReflect.Descriptor instead.
 func (*KlPenalty) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{7}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KlPenalty) GetEstimator() KlEstimator {
@@ -1826,7 +1906,7 @@ type MethodInfo struct {
 
 func (x *MethodInfo) Reset() {
 	*x = MethodInfo{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[8]
+	mi := &file_counterweight_v1_method_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1918,7 @@ func (x *MethodInfo) String() string {
 func (*MethodInfo) ProtoMessage() {}
 
 func (x *MethodInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[8]
+	mi := &file_counterweight_v1_method_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1931,7 @@ func (x *MethodInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MethodInfo.ProtoReflect.Descriptor instead.
 func (*MethodInfo) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{8}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MethodInfo) GetName() string {
@@ -1942,7 +2022,7 @@ type ParameterInfo struct {
 
 func (x *ParameterInfo) Reset() {
 	*x = ParameterInfo{}
-	mi := &file_counterweight_v1_method_proto_msgTypes[9]
+	mi := &file_counterweight_v1_method_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2034,7 @@ func (x *ParameterInfo) String() string {
 func (*ParameterInfo) ProtoMessage() {}
 
 func (x *ParameterInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_counterweight_v1_method_proto_msgTypes[9]
+	mi := &file_counterweight_v1_method_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2047,7 @@ func (x *ParameterInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterInfo.ProtoReflect.Descriptor instead.
 func (*ParameterInfo) Descriptor() ([]byte, []int) {
-	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{9}
+	return file_counterweight_v1_method_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ParameterInfo) GetName() string {
@@ -2028,7 +2108,7 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x06system\x18\x01 \x01(\tR\x06system\x12-\n" +
 	"\x05block\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x05block\x122\n" +
 	"\x15ignore_unknown_fields\x18\x03 \x01(\bR\x13ignoreUnknownFields\x12\x18\n" +
-	"\arelease\x18\x04 \x01(\tR\arelease\"\xa2\x03\n" +
+	"\arelease\x18\x04 \x01(\tR\arelease\"\xed\x03\n" +
 	"\x10CorrectionConfig\x12O\n" +
 	"\x11importance_weight\x18\x01 \x01(\v2\".counterweight.v1.ImportanceWeightR\x10importanceWeight\x125\n" +
 	"\x05rules\x18\x02 \x03(\v2\x1f.counterweight.v1.RejectionRuleR\x05rules\x12I\n" +
@@ -2037,7 +2117,12 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\vpolicy_loss\x18\x05 \x01(\v2\x1c.counterweight.v1.PolicyLossR\n" +
 	"policyLoss\x12:\n" +
 	"\n" +
-	"kl_penalty\x18\x06 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\"\x92\x04\n" +
+	"kl_penalty\x18\x06 \x01(\v2\x1b.counterweight.v1.KlPenaltyR\tklPenalty\x12I\n" +
+	"\x0fsequence_filter\x18\a \x01(\v2 .counterweight.v1.SequenceFilterR\x0esequenceFilter\"w\n" +
+	"\x0eSequenceFilter\x12@\n" +
+	"\fratio_source\x18\x01 \x01(\x0e2\x1d.counterweight.v1.RatioSourceR\vratioSource\x12\x19\n" +
+	"\x05upper\x18\x02 \x01(\x01H\x00R\x05upper\x88\x01\x01B\b\n" +
+	"\x06_upper\"\x92\x04\n" +
 	"\x10ImportanceWeight\x12@\n" +
 	"\fratio_source\x18\x01 \x01(\x0e2\x1d.counterweight.v1.RatioSourceR\vratioSource\x12-\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x17.counterweight.v1.LevelR\x05level\x12$\n" +
@@ -2165,13 +2250,15 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x18RATIO_SOURCE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RATIO_SOURCE_OLD_ROLLOUT\x10\x01\x12 \n" +
 	"\x1cRATIO_SOURCE_CURRENT_ROLLOUT\x10\x02\x12\x1c\n" +
-	"\x18RATIO_SOURCE_CURRENT_OLD\x10\x03*j\n" +
+	"\x18RATIO_SOURCE_CURRENT_OLD\x10\x03*z\n" +
 	"\x05Level\x12\x15\n" +
 	"\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vLEVEL_TOKEN\x10\x01\x12\x12\n" +
 	"\x0eLEVEL_SEQUENCE\x10\x02\x12\x13\n" +
 	"\x0fLEVEL_GEOMETRIC\x10\x03\x12\x10\n" +
-	"\fLEVEL_PREFIX\x10\x04*R\n" +
+	"\fLEVEL_PREFIX\x10\x04\x12\x0e\n" +
+	"\n" +
+	"LEVEL_TURN\x10\x05*R\n" +
 	"\x05Bound\x12\x15\n" +
 	"\x11BOUND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -2187,7 +2274,7 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x13ESTIMATOR_BINARY_KL\x10\x04\x12\x1d\n" +
 	"\x19ESTIMATOR_TOTAL_VARIATION\x10\x05\x12\x18\n" +
 	"\x14ESTIMATOR_DIFFERENCE\x10\x06\x12\x18\n" +
-	"\x14ESTIMATOR_REVERSE_K3\x10\a*\xb3\x01\n" +
+	"\x14ESTIMATOR_REVERSE_K3\x10\a*\xce\x01\n" +
 	"\vAggregation\x12\x1b\n" +
 	"\x17AGGREGATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AGGREGATION_TOKEN\x10\x01\x12\x13\n" +
@@ -2195,7 +2282,8 @@ const file_counterweight_v1_method_proto_rawDesc = "" +
 	"\x10AGGREGATION_MEAN\x10\x03\x12\x13\n" +
 	"\x0fAGGREGATION_MAX\x10\x04\x12\x13\n" +
 	"\x0fAGGREGATION_ALL\x10\x05\x12\x1b\n" +
-	"\x17AGGREGATION_PREFIX_MEAN\x10\x06*o\n" +
+	"\x17AGGREGATION_PREFIX_MEAN\x10\x06\x12\x19\n" +
+	"\x15AGGREGATION_TURN_MEAN\x10\a*o\n" +
 	"\x0eRuleEvaluation\x12\x1f\n" +
 	"\x1bRULE_EVALUATION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RULE_EVALUATION_PARALLEL\x10\x01\x12\x1e\n" +
@@ -2264,7 +2352,7 @@ func file_counterweight_v1_method_proto_rawDescGZIP() []byte {
 }
 
 var file_counterweight_v1_method_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_counterweight_v1_method_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_counterweight_v1_method_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_counterweight_v1_method_proto_goTypes = []any{
 	(RatioSource)(0),         // 0: counterweight.v1.RatioSource
 	(Level)(0),               // 1: counterweight.v1.Level
@@ -2282,53 +2370,56 @@ var file_counterweight_v1_method_proto_goTypes = []any{
 	(*Preset)(nil),           // 13: counterweight.v1.Preset
 	(*Dialect)(nil),          // 14: counterweight.v1.Dialect
 	(*CorrectionConfig)(nil), // 15: counterweight.v1.CorrectionConfig
-	(*ImportanceWeight)(nil), // 16: counterweight.v1.ImportanceWeight
-	(*RejectionRule)(nil),    // 17: counterweight.v1.RejectionRule
-	(*PolicyLoss)(nil),       // 18: counterweight.v1.PolicyLoss
-	(*KlPenalty)(nil),        // 19: counterweight.v1.KlPenalty
-	(*MethodInfo)(nil),       // 20: counterweight.v1.MethodInfo
-	(*ParameterInfo)(nil),    // 21: counterweight.v1.ParameterInfo
-	nil,                      // 22: counterweight.v1.Preset.ParametersEntry
-	nil,                      // 23: counterweight.v1.Preset.CalmQuantilesEntry
-	nil,                      // 24: counterweight.v1.MethodInfo.EquivalentsEntry
-	(*structpb.Struct)(nil),  // 25: google.protobuf.Struct
+	(*SequenceFilter)(nil),   // 16: counterweight.v1.SequenceFilter
+	(*ImportanceWeight)(nil), // 17: counterweight.v1.ImportanceWeight
+	(*RejectionRule)(nil),    // 18: counterweight.v1.RejectionRule
+	(*PolicyLoss)(nil),       // 19: counterweight.v1.PolicyLoss
+	(*KlPenalty)(nil),        // 20: counterweight.v1.KlPenalty
+	(*MethodInfo)(nil),       // 21: counterweight.v1.MethodInfo
+	(*ParameterInfo)(nil),    // 22: counterweight.v1.ParameterInfo
+	nil,                      // 23: counterweight.v1.Preset.ParametersEntry
+	nil,                      // 24: counterweight.v1.Preset.CalmQuantilesEntry
+	nil,                      // 25: counterweight.v1.MethodInfo.EquivalentsEntry
+	(*structpb.Struct)(nil),  // 26: google.protobuf.Struct
 }
 var file_counterweight_v1_method_proto_depIdxs = []int32{
 	13, // 0: counterweight.v1.Method.preset:type_name -> counterweight.v1.Preset
 	15, // 1: counterweight.v1.Method.config:type_name -> counterweight.v1.CorrectionConfig
 	14, // 2: counterweight.v1.Method.dialect:type_name -> counterweight.v1.Dialect
-	22, // 3: counterweight.v1.Preset.parameters:type_name -> counterweight.v1.Preset.ParametersEntry
-	18, // 4: counterweight.v1.Preset.policy_loss:type_name -> counterweight.v1.PolicyLoss
-	19, // 5: counterweight.v1.Preset.kl_penalty:type_name -> counterweight.v1.KlPenalty
-	23, // 6: counterweight.v1.Preset.calm_quantiles:type_name -> counterweight.v1.Preset.CalmQuantilesEntry
-	25, // 7: counterweight.v1.Dialect.block:type_name -> google.protobuf.Struct
-	16, // 8: counterweight.v1.CorrectionConfig.importance_weight:type_name -> counterweight.v1.ImportanceWeight
-	17, // 9: counterweight.v1.CorrectionConfig.rules:type_name -> counterweight.v1.RejectionRule
+	23, // 3: counterweight.v1.Preset.parameters:type_name -> counterweight.v1.Preset.ParametersEntry
+	19, // 4: counterweight.v1.Preset.policy_loss:type_name -> counterweight.v1.PolicyLoss
+	20, // 5: counterweight.v1.Preset.kl_penalty:type_name -> counterweight.v1.KlPenalty
+	24, // 6: counterweight.v1.Preset.calm_quantiles:type_name -> counterweight.v1.Preset.CalmQuantilesEntry
+	26, // 7: counterweight.v1.Dialect.block:type_name -> google.protobuf.Struct
+	17, // 8: counterweight.v1.CorrectionConfig.importance_weight:type_name -> counterweight.v1.ImportanceWeight
+	18, // 9: counterweight.v1.CorrectionConfig.rules:type_name -> counterweight.v1.RejectionRule
 	5,  // 10: counterweight.v1.CorrectionConfig.rule_evaluation:type_name -> counterweight.v1.RuleEvaluation
 	0,  // 11: counterweight.v1.CorrectionConfig.drift_source:type_name -> counterweight.v1.RatioSource
-	18, // 12: counterweight.v1.CorrectionConfig.policy_loss:type_name -> counterweight.v1.PolicyLoss
-	19, // 13: counterweight.v1.CorrectionConfig.kl_penalty:type_name -> counterweight.v1.KlPenalty
-	0,  // 14: counterweight.v1.ImportanceWeight.ratio_source:type_name -> counterweight.v1.RatioSource
-	1,  // 15: counterweight.v1.ImportanceWeight.level:type_name -> counterweight.v1.Level
-	2,  // 16: counterweight.v1.ImportanceWeight.bound:type_name -> counterweight.v1.Bound
-	0,  // 17: counterweight.v1.RejectionRule.ratio_source:type_name -> counterweight.v1.RatioSource
-	3,  // 18: counterweight.v1.RejectionRule.estimator:type_name -> counterweight.v1.Estimator
-	4,  // 19: counterweight.v1.RejectionRule.aggregation:type_name -> counterweight.v1.Aggregation
-	6,  // 20: counterweight.v1.RejectionRule.condition:type_name -> counterweight.v1.RuleCondition
-	7,  // 21: counterweight.v1.RejectionRule.effect:type_name -> counterweight.v1.RuleEffect
-	8,  // 22: counterweight.v1.PolicyLoss.surrogate:type_name -> counterweight.v1.Surrogate
-	0,  // 23: counterweight.v1.PolicyLoss.ratio_source:type_name -> counterweight.v1.RatioSource
-	9,  // 24: counterweight.v1.PolicyLoss.aggregation:type_name -> counterweight.v1.LossAggregation
-	10, // 25: counterweight.v1.PolicyLoss.denominator:type_name -> counterweight.v1.LossDenominator
-	11, // 26: counterweight.v1.KlPenalty.estimator:type_name -> counterweight.v1.KlEstimator
-	15, // 27: counterweight.v1.MethodInfo.config:type_name -> counterweight.v1.CorrectionConfig
-	21, // 28: counterweight.v1.MethodInfo.parameters:type_name -> counterweight.v1.ParameterInfo
-	24, // 29: counterweight.v1.MethodInfo.equivalents:type_name -> counterweight.v1.MethodInfo.EquivalentsEntry
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	19, // 12: counterweight.v1.CorrectionConfig.policy_loss:type_name -> counterweight.v1.PolicyLoss
+	20, // 13: counterweight.v1.CorrectionConfig.kl_penalty:type_name -> counterweight.v1.KlPenalty
+	16, // 14: counterweight.v1.CorrectionConfig.sequence_filter:type_name -> counterweight.v1.SequenceFilter
+	0,  // 15: counterweight.v1.SequenceFilter.ratio_source:type_name -> counterweight.v1.RatioSource
+	0,  // 16: counterweight.v1.ImportanceWeight.ratio_source:type_name -> counterweight.v1.RatioSource
+	1,  // 17: counterweight.v1.ImportanceWeight.level:type_name -> counterweight.v1.Level
+	2,  // 18: counterweight.v1.ImportanceWeight.bound:type_name -> counterweight.v1.Bound
+	0,  // 19: counterweight.v1.RejectionRule.ratio_source:type_name -> counterweight.v1.RatioSource
+	3,  // 20: counterweight.v1.RejectionRule.estimator:type_name -> counterweight.v1.Estimator
+	4,  // 21: counterweight.v1.RejectionRule.aggregation:type_name -> counterweight.v1.Aggregation
+	6,  // 22: counterweight.v1.RejectionRule.condition:type_name -> counterweight.v1.RuleCondition
+	7,  // 23: counterweight.v1.RejectionRule.effect:type_name -> counterweight.v1.RuleEffect
+	8,  // 24: counterweight.v1.PolicyLoss.surrogate:type_name -> counterweight.v1.Surrogate
+	0,  // 25: counterweight.v1.PolicyLoss.ratio_source:type_name -> counterweight.v1.RatioSource
+	9,  // 26: counterweight.v1.PolicyLoss.aggregation:type_name -> counterweight.v1.LossAggregation
+	10, // 27: counterweight.v1.PolicyLoss.denominator:type_name -> counterweight.v1.LossDenominator
+	11, // 28: counterweight.v1.KlPenalty.estimator:type_name -> counterweight.v1.KlEstimator
+	15, // 29: counterweight.v1.MethodInfo.config:type_name -> counterweight.v1.CorrectionConfig
+	22, // 30: counterweight.v1.MethodInfo.parameters:type_name -> counterweight.v1.ParameterInfo
+	25, // 31: counterweight.v1.MethodInfo.equivalents:type_name -> counterweight.v1.MethodInfo.EquivalentsEntry
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_counterweight_v1_method_proto_init() }
@@ -2345,13 +2436,14 @@ func file_counterweight_v1_method_proto_init() {
 	file_counterweight_v1_method_proto_msgTypes[5].OneofWrappers = []any{}
 	file_counterweight_v1_method_proto_msgTypes[6].OneofWrappers = []any{}
 	file_counterweight_v1_method_proto_msgTypes[7].OneofWrappers = []any{}
+	file_counterweight_v1_method_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_counterweight_v1_method_proto_rawDesc), len(file_counterweight_v1_method_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -52,6 +52,7 @@ from counterweight_rl.config import (
     PolicyLoss,
     Preset,
     RejectionRule,
+    SequenceFilter,
 )
 from counterweight_rl.declare_run import RunDeclaration
 from counterweight_rl.diagnosis import Diagnosis, Finding
@@ -149,6 +150,7 @@ __all__ = [
     "RuleEvaluation",
     "RuleSummary",
     "RunDeclaration",
+    "SequenceFilter",
     "ServerInfo",
     "Shadow",
     "Staleness",

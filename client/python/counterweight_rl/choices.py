@@ -37,6 +37,9 @@ class Level(Choice):
     """Mean over the sequence: geometric mean of ratios."""
     PREFIX = "prefix"
     """Mean over the tokens up to and with this one."""
+    TURN = "turn"
+    """Mean over the token's turn: a run of tokens in response_mask. The tensors are in host memory.
+    """
 
 
 class Bound(Choice):
@@ -86,6 +89,9 @@ class Aggregation(Choice):
     """The sequence is kept if every token is inside."""
     PREFIX_MEAN = "prefix_mean"
     """Mean over the tokens up to and with this one."""
+    TURN_MEAN = "turn_mean"
+    """Mean over the token's turn, as LEVEL_TURN; after another rule with PARALLEL alone. A method
+    has at most two different means over turns."""
 
 
 class RuleEvaluation(Choice):

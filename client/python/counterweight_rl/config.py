@@ -177,6 +177,25 @@ class KlPenalty:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SequenceFilter:
+    """Drops sequences before weights, rules and loss.
+
+    Those whose mean of exp(|l|), l the log ratio of a token of response_mask, is above ``upper``
+    count as masked in every number of the answer; its metrics ``sequence_filter_mean``,
+    ``_max`` and ``_dropped_fraction`` describe the filter itself. Tokens with a number that is not
+    finite have no part in the mean. Its tensors and the mask are in host memory. NeMo-RL's
+    seq_logprob_error_threshold.
+
+    Attributes:
+        ratio_source: Numerator and denominator of l.
+        upper: The largest mean that keeps a sequence, >= 1, which is that of equal log-probs.
+    """
+
+    ratio_source: RatioSource
+    upper: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CorrectionConfig:
     """A method spelled out. Without any field: no weights, no rules, no loss, only drift metrics.
 
@@ -188,6 +207,7 @@ class CorrectionConfig:
             present, else CURRENT_ROLLOUT, else CURRENT_OLD.
         policy_loss: The policy loss. None: none.
         kl_penalty: A KL penalty inside the loss. None: none.
+        sequence_filter: Drops sequences before all of these. None: none.
     """
 
     importance_weight: ImportanceWeight | None = None
@@ -196,6 +216,7 @@ class CorrectionConfig:
     drift_source: RatioSource | None = None
     policy_loss: PolicyLoss | None = None
     kl_penalty: KlPenalty | None = None
+    sequence_filter: SequenceFilter | None = None
 
 
 def _check_names(preset: Any, parameters: Iterable[str]) -> None:

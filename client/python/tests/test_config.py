@@ -58,6 +58,7 @@ FULL = cw.CorrectionConfig(
         allow_double_correction=True,
     ),
     kl_penalty=cw.KlPenalty(estimator=cw.KlEstimator.ABS, coefficient=0.1, straight_through=True),
+    sequence_filter=cw.SequenceFilter(ratio_source=cw.RatioSource.CURRENT_ROLLOUT, upper=1.5),
 )
 
 
@@ -69,6 +70,7 @@ MESSAGES: dict[type[Any], Any] = {
     cw.KlPenalty: method_pb2.KlPenalty,
     cw.PolicyLoss: method_pb2.PolicyLoss,
     cw.RejectionRule: method_pb2.RejectionRule,
+    cw.SequenceFilter: method_pb2.SequenceFilter,
     info.Device: service_pb2.Device,
     info.DialectReleases: service_pb2.DialectReleases,
     info.Limits: service_pb2.Limits,

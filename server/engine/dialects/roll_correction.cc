@@ -18,18 +18,12 @@ using kernels::Level;
 constexpr std::string_view kRollCorrection = "train_infer_correction";
 constexpr std::string_view kRollFilters = "filters";
 constexpr std::string_view kRollEnabled = "enabled";
-// The last one is refused.
 constexpr std::string_view kRollLevels[] = {"token", "geometric", "sequence",
                                             "segment"};
 
 RollLevel ReadRollLevel(const BlockReader& reader, std::string_view key) {
-  const size_t level =
-      reader.ReadName(key, kRollLevels[0], kRollLevels).value_or(0);
-  if (kRollLevels[level] != "segment") return static_cast<RollLevel>(level);
-  reader.Violate(key, Concat(key,
-                             " 'segment' is not computed yet: its means are of "
-                             "each run of tokens."));
-  return RollLevel::kToken;
+  return static_cast<RollLevel>(
+      reader.ReadName(key, kRollLevels[0], kRollLevels).value_or(0));
 }
 
 void ReadRollWeight(const BlockReader& reader, bool ignore_unknown_fields,
@@ -152,9 +146,10 @@ RollCorrection ReadRollCorrection(const BlockReader& reader,
 void ApplyRollCorrection(const RollCorrection& correction,
                          Translation* translation) {
   constexpr Level kWeightLevels[] = {Level::kToken, Level::kGeometric,
-                                     Level::kSequence};
+                                     Level::kSequence, Level::kTurn};
   constexpr Aggregation kRollAggregations[] = {
-      Aggregation::kToken, Aggregation::kMean, Aggregation::kSum};
+      Aggregation::kToken, Aggregation::kMean, Aggregation::kSum,
+      Aggregation::kTurnMean};
   kernels::CorrectionSpec& spec = translation->spec;
   spec.weight.level = kWeightLevels[static_cast<size_t>(correction.level)];
   spec.weight.bound = kernels::Bound::kTruncate;

@@ -11,9 +11,14 @@
 
 namespace counterweight::server {
 
-enum class RollLevel : uint8_t { kToken, kGeometric, kSequence };
+enum class RollLevel : uint8_t { kToken, kGeometric, kSequence, kSegment };
 
-// "token", "geometric", "sequence".
+// True if tokens of a sequence may differ; a masked one has the ratio 1 then.
+constexpr bool IsByToken(RollLevel level) {
+  return level == RollLevel::kToken || level == RollLevel::kSegment;
+}
+
+// "token", "geometric", "sequence", "segment".
 std::string_view RollLevelName(RollLevel level);
 
 // One bound of an enabled filter, which is one rule.

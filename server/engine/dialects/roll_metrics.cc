@@ -59,7 +59,7 @@ class RollReporter {
     if (correction.upper == kernels::kUnbounded) return;
     const bool bounds_one = correction.upper < 1.0;
     const double clipped =
-        correction.level == RollLevel::kToken
+        IsByToken(correction.level)
             ? RollReal(weight.tokens_high) + (bounds_one ? of_.masked : 0.0)
             : Positions(weight.sequences_log_high, bounds_one);
     Add("is_weight_clipfrac@sum", clipped / of_.tokens);
@@ -74,7 +74,7 @@ class RollReporter {
       const double neutral = filter.is_difference ? 0.0 : 1.0;
       const bool has_neutral = filter.low <= neutral && neutral <= filter.high;
       const double passed =
-          filter.level == RollLevel::kToken
+          IsByToken(filter.level)
               ? RollReal(sums_.tokens - sums.tokens_high - sums.tokens_low) +
                     (has_neutral ? of_.masked : 0.0)
               : Positions(

@@ -72,7 +72,7 @@ inline bool MayTouchSegments(const Plan& plan, const DeviceJob& job) {
 inline bool MayTouchTokens(const Plan& plan, const DeviceJob& job) {
   const int64_t begin = job.segments.at(0).begin;
   const int64_t end = job.segments.at(job.num_segments - 1).end;
-  for (int r = 0; r < kNumInputRoles; ++r) {
+  for (int r = 0; r < kNumTensors; ++r) {
     if ((plan.inputs >> r & 1u) == 0 || begin == end) continue;
     const TensorView& tensor = job.batch.tensors[r];
     const int64_t size = SizeOf(tensor.dtype);

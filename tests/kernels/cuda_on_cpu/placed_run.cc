@@ -99,7 +99,7 @@ class PlacedBatch {
         corrector, where == Where::kDeviceUnaligned ? Where::kPageable : where,
         static_cast<size_t>(positions));
     batch_.response_mask = reinterpret_cast<const uint8_t*>(mask_->data());
-    for (int i = 0; i < kNumInputRoles; ++i) {
+    for (int i = 0; i < kNumTensors; ++i) {
       if (source_.tensors[i].data == nullptr) continue;
       const int64_t size = SizeOf(source_.tensors[i].dtype);
       tensors_[i] = std::make_unique<Memory>(
@@ -114,7 +114,7 @@ class PlacedBatch {
 
   void FillRows(int64_t first, int64_t last) {
     FillMask(first, last);
-    for (int i = 0; i < kNumInputRoles; ++i) {
+    for (int i = 0; i < kNumTensors; ++i) {
       if (tensors_[i] == nullptr) continue;
       const int64_t size = SizeOf(source_.tensors[i].dtype);
       tensors_[i]->Write(source_.tensors[i].data,
@@ -133,7 +133,7 @@ class PlacedBatch {
   const Batch source_;
   Batch batch_;
   std::unique_ptr<Memory> mask_;
-  std::unique_ptr<Memory> tensors_[kNumInputRoles];
+  std::unique_ptr<Memory> tensors_[kNumTensors];
 };
 
 template <class T>

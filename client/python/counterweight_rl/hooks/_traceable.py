@@ -109,6 +109,8 @@ def _refuse(config: CorrectionConfig, loss: PolicyLoss) -> None:
     reason = None
     if config.rules:
         reason = "rejection rules need whole sequences, and answers that name their tokens"
+    elif config.sequence_filter is not None:
+        reason = "a sequence_filter needs whole sequences"
     elif config.kl_penalty is not None:
         reason = "a kl_penalty needs the log-probs of a reference policy"
     elif loss.surrogate not in SURROGATES:

@@ -21,6 +21,7 @@ class Level(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LEVEL_SEQUENCE: _ClassVar[Level]
     LEVEL_GEOMETRIC: _ClassVar[Level]
     LEVEL_PREFIX: _ClassVar[Level]
+    LEVEL_TURN: _ClassVar[Level]
 
 class Bound(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -49,6 +50,7 @@ class Aggregation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AGGREGATION_MAX: _ClassVar[Aggregation]
     AGGREGATION_ALL: _ClassVar[Aggregation]
     AGGREGATION_PREFIX_MEAN: _ClassVar[Aggregation]
+    AGGREGATION_TURN_MEAN: _ClassVar[Aggregation]
 
 class RuleEvaluation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -124,6 +126,7 @@ LEVEL_TOKEN: Level
 LEVEL_SEQUENCE: Level
 LEVEL_GEOMETRIC: Level
 LEVEL_PREFIX: Level
+LEVEL_TURN: Level
 BOUND_UNSPECIFIED: Bound
 BOUND_NONE: Bound
 BOUND_TRUNCATE: Bound
@@ -143,6 +146,7 @@ AGGREGATION_MEAN: Aggregation
 AGGREGATION_MAX: Aggregation
 AGGREGATION_ALL: Aggregation
 AGGREGATION_PREFIX_MEAN: Aggregation
+AGGREGATION_TURN_MEAN: Aggregation
 RULE_EVALUATION_UNSPECIFIED: RuleEvaluation
 RULE_EVALUATION_PARALLEL: RuleEvaluation
 RULE_EVALUATION_SEQUENTIAL: RuleEvaluation
@@ -240,20 +244,30 @@ class Dialect(_message.Message):
     def __init__(self, system: _Optional[str] = ..., block: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., ignore_unknown_fields: bool = ..., release: _Optional[str] = ...) -> None: ...
 
 class CorrectionConfig(_message.Message):
-    __slots__ = ("importance_weight", "rules", "rule_evaluation", "drift_source", "policy_loss", "kl_penalty")
+    __slots__ = ("importance_weight", "rules", "rule_evaluation", "drift_source", "policy_loss", "kl_penalty", "sequence_filter")
     IMPORTANCE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     RULE_EVALUATION_FIELD_NUMBER: _ClassVar[int]
     DRIFT_SOURCE_FIELD_NUMBER: _ClassVar[int]
     POLICY_LOSS_FIELD_NUMBER: _ClassVar[int]
     KL_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FILTER_FIELD_NUMBER: _ClassVar[int]
     importance_weight: ImportanceWeight
     rules: _containers.RepeatedCompositeFieldContainer[RejectionRule]
     rule_evaluation: RuleEvaluation
     drift_source: RatioSource
     policy_loss: PolicyLoss
     kl_penalty: KlPenalty
-    def __init__(self, importance_weight: _Optional[_Union[ImportanceWeight, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[RejectionRule, _Mapping]]] = ..., rule_evaluation: _Optional[_Union[RuleEvaluation, str]] = ..., drift_source: _Optional[_Union[RatioSource, str]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ...) -> None: ...
+    sequence_filter: SequenceFilter
+    def __init__(self, importance_weight: _Optional[_Union[ImportanceWeight, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[RejectionRule, _Mapping]]] = ..., rule_evaluation: _Optional[_Union[RuleEvaluation, str]] = ..., drift_source: _Optional[_Union[RatioSource, str]] = ..., policy_loss: _Optional[_Union[PolicyLoss, _Mapping]] = ..., kl_penalty: _Optional[_Union[KlPenalty, _Mapping]] = ..., sequence_filter: _Optional[_Union[SequenceFilter, _Mapping]] = ...) -> None: ...
+
+class SequenceFilter(_message.Message):
+    __slots__ = ("ratio_source", "upper")
+    RATIO_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    ratio_source: RatioSource
+    upper: float
+    def __init__(self, ratio_source: _Optional[_Union[RatioSource, str]] = ..., upper: _Optional[float] = ...) -> None: ...
 
 class ImportanceWeight(_message.Message):
     __slots__ = ("ratio_source", "level", "token_clamp", "aggregate_clamp", "bound", "lower", "upper", "normalize", "after_rule", "upper_calm_quantile")
