@@ -235,7 +235,7 @@ int64_t Correction::ObjectBytes() const {
              request_.SpaceUsedLong() +
              decoded_->layout.offsets.capacity() * sizeof(int64_t) +
              decoded_->groups.of_rows.capacity() * sizeof(int32_t)) +
-         VersionBytes(*decoded_) + TokenMetricBytes(*decoded_);
+         VersionBytes(*decoded_) + PassBytes(*decoded_);
 }
 
 }  // namespace counterweight::server

@@ -98,7 +98,7 @@ Failure Compute(kernels::Corrector* corrector, const Decoded& decoded,
     return cancellation.Code() != CW_OK;
   };
   if (!versions.came && !placed.is_on_device() && !decoded.HasTokenMetrics() &&
-      !decoded.method.row_filter && !decoded.method.last_rule_spares_weights) {
+      !decoded.HasFirstPass() && !decoded.method.last_rule_spares_weights) {
     *result = corrector->CorrectUnlessStopped(decoded.method.spec, batch,
                                               outputs, stop);
   } else {

@@ -305,8 +305,8 @@ typedef struct cw_parts {
  * and maxima are not written. The answer's message is empty; its tensors are
  * two matrices of float64, PartialSums.sums and .maxima, with a row for each
  * part. CW_FAILED_PRECONDITION: these need a cw_run for each part, because the
- * backend is not "cpu", the method drops sequences before anything else, or
- * tokens are not finite and have versions. */
+ * backend is not "cpu", the method drops sequences or makes tensors before
+ * anything else, or tokens are not finite and have versions. */
 CW_EXPORT int cw_sum_parts(const cw_plan* plan, const cw_batch* batch,
                            const cw_parts* parts, cw_answer** answer);
 

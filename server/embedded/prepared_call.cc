@@ -191,7 +191,10 @@ void PreparedCall::Sign() {
 }
 
 bool PreparedCall::ReadShape(const cw_batch& batch, Reading* reading) const {
+  // A first pass refuses tensors on a device, which the plan may not have been
+  // made for.
   if (!decoded_.is_of_any_shape ||
+      (batch.memory == CW_CUDA && decoded_.HasFirstPass()) ||
       !ReadLayout(batch, engine_->limits(), &reading->layout)) {
     return false;
   }

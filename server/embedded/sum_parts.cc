@@ -75,10 +75,10 @@ Failure PreparedCall::SumParts(const cw_batch& batch, const cw_parts& parts,
   Failure apart = {
       CW_FAILED_PRECONDITION,
       "the sums of these parts need a cw_run for each: the backend is not "
-      "\"cpu\", the method drops sequences before anything else, or tokens are "
-      "not finite and have versions",
+      "\"cpu\", the method drops sequences or makes tensors before anything "
+      "else, or tokens are not finite and have versions",
       {}};
-  if (engine_->computes_on_device() || decoded_.method.row_filter) return apart;
+  if (engine_->computes_on_device() || decoded_.HasFirstPass()) return apart;
   if (!decoded_.returns_sums ||
       decoded_.method.spec.loss.surrogate != kernels::Surrogate::kNone) {
     return Misuse(

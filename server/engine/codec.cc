@@ -18,6 +18,7 @@
 #include "server/engine/codec_tensors.h"
 #include "server/engine/codec_versions.h"
 #include "server/engine/codec_warnings.h"
+#include "server/engine/names.h"
 
 namespace counterweight::server {
 namespace {
@@ -129,13 +130,41 @@ bool IsOnDevice(const Tensors& tensors) {
   return tensors.on_device.roles != 0 || tensors.on_device.mask;
 }
 
-// A filter reads its tensors on the host, and writes another mask there.
-Violations CheckFilter(const RowFilter& filter, const Tensors& tensors) {
+// Refuses tensors on a device, or a mask, of which the host makes something
+// before the correction.
+Violations CheckOnHost(uint32_t roles, std::string_view what,
+                       const Tensors& tensors) {
   const kernels::DeviceInputs& on_device = tensors.on_device;
-  if ((on_device.roles & TensorsOf(filter)) == 0 && !on_device.mask) return {};
-  return {{"method",
-           "drops sequences before anything else, which needs log-probs and "
-           "mask in host memory; copy them from the device"}};
+  if ((on_device.roles & roles) == 0 && !on_device.mask) return {};
+  return {{"method", Concat(what,
+                            " before anything else, which needs log-probs and "
+                            "mask in host memory; copy them from the device")}};
+}
+
+// True if the correction itself reads derived tensors.
+bool ReadsDerived(const Method& method) {
+  return !method.derived.empty() &&
+         (RolesOf(method.derived) & kernels::RequiredTensors(method.spec)) != 0;
+}
+
+// The tensors of the request that the method reads; finds wrong places of those
+// that the host reads.
+uint32_t ReadInputs(const Method& method, const Tensors& tensors,
+                    Violations* violations) {
+  uint32_t inputs = kernels::RequiredTensors(method.spec);
+  inputs &= ~RolesOf(method.derived);
+  inputs |= SourcesOf(method.derived);
+  if (ReadsDerived(method)) {
+    violations->Append(
+        CheckOnHost(SourcesOf(method.derived), "makes tensors", tensors));
+  }
+  violations->Append(RequireTensors(inputs, tensors));
+  if (const auto& filter = method.row_filter) {
+    inputs |= TensorsOf(*filter);
+    violations->Append(
+        CheckOnHost(TensorsOf(*filter), "drops sequences", tensors));
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -219,12 +248,8 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
         "staleness");
   }
   if (method.ok()) {
-    uint32_t inputs = kernels::RequiredTensors(spec);
-    violations.Append(RequireTensors(inputs, tensors.value));
-    if (const auto& filter = method.value.row_filter) {
-      inputs |= TensorsOf(*filter);
-      violations.Append(CheckFilter(*filter, tensors.value));
-    }
+    const uint32_t inputs =
+        ReadInputs(method.value, tensors.value, &violations);
     for (std::string& warning : WarnOfUnread(inputs, tensors.value)) {
       warnings.push_back(std::move(warning));
     }
@@ -266,6 +291,14 @@ Result<Decoded> Decode(const v1::CorrectRequest& request,
 bool Decoded::HasTokenMetrics() const {
   return method.token_metrics && !omits_metrics && !returns_sums &&
          !IsOnDevice(tensors);
+}
+
+bool Decoded::DerivesTensors() const {
+  return ReadsDerived(method) || (!method.derived.empty() && HasTokenMetrics());
+}
+
+bool Decoded::HasFirstPass() const {
+  return method.row_filter.has_value() || DerivesTensors();
 }
 
 kernels::Batch BatchOf(const Decoded& decoded) {

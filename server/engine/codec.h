@@ -48,6 +48,11 @@ struct Decoded {
   // CorrectResult::token_metrics are wanted: of a batch that is no part of a
   // step, in host memory.
   bool HasTokenMetrics() const;
+  // Something reads the method's derived tensors.
+  bool DerivesTensors() const;
+  // The correction waits for a pass over the whole batch in host memory: a
+  // filter of rows, or derived tensors.
+  bool HasFirstPass() const;
 };
 
 // Returns all violations, or a request that can be computed once a stream's

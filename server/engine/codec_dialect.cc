@@ -49,6 +49,7 @@ Result<Method> ReadDialect(const v1::Dialect& block, RequestFacts facts,
   method.token_metric_memory = translation.token_metric_memory;
   method.last_rule_spares_weights = translation.last_rule_spares_weights;
   method.row_filter = std::move(translation.row_filter);
+  method.derived = std::move(translation.derived);
   method.report_judges = translation.report_judges;
   method.empty_loss_is_nan = translation.empty_loss_is_nan;
   method.uses_group_ids = translation.uses_group_ids;

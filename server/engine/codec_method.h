@@ -42,6 +42,8 @@ struct Method {
   bool last_rule_spares_weights = false;
   // See Translation::row_filter.
   std::optional<RowFilter> row_filter;
+  // See Translation::derived.
+  DerivedTensors derived;
   // The method needs its sums even without metrics, to decide whether it can
   // answer.
   bool report_judges = false;

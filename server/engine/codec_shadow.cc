@@ -144,6 +144,12 @@ Result<ShadowedMethods> ReadShadows(const v1::CorrectRequest& request,
            "drops sequences before anything else, which is not described; "
            "leave its threshold out"});
     }
+    if (decoded.ok() && !decoded.value.method.derived.empty()) {
+      result.violations.push_back(
+          {Concat("shadows[", i, "]"),
+           "makes tensors before anything else, which is not described; leave "
+           "it out"});
+    }
     shadow->decoded = std::move(decoded.value);
     result.value.push_back(std::move(shadow));
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/engine/corrected_tokens.h"
+#include "server/engine/derived_tensors.h"
 #include "server/engine/row_filter.h"
 
 namespace counterweight::server {
@@ -199,6 +200,72 @@ std::unique_ptr<kernels::CorrectRun> BeginWithTokens(
                                            outputs, std::move(stop));
 }
 
+// A correction that reads the method's derived tensors.
+class DerivedRun final : public kernels::CorrectRun {
+ public:
+  DerivedRun(kernels::Corrector* corrector, const Decoded& decoded,
+             const kernels::Batch& batch,
+             const kernels::PolicyVersions& versions,
+             const kernels::Outputs& outputs, kernels::StopRequest stop)
+      : corrector_(corrector),
+        decoded_(decoded),
+        batch_(batch),
+        versions_(versions),
+        outputs_(outputs),
+        stop_(std::move(stop)) {}
+
+  // They are made of the whole batch.
+  void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
+
+  kernels::CorrectResult Finish() override {
+    const std::optional<DerivedBatch> made =
+        DeriveTensors(decoded_.method.derived, batch_, stop_);
+    if (!made) return {.status = kernels::CorrectStatus::kStopped};
+    kernels::CorrectResult result =
+        BeginWithTokens(corrector_, decoded_, made->batch, versions_, outputs_,
+                        std::move(stop_))
+            ->Finish();
+    if (made->non_finite && IsJudgedBySources(result)) {
+      result.status = kernels::CorrectStatus::kNonFinite;
+      result.non_finite = *made->non_finite;
+    }
+    return result;
+  }
+
+ private:
+  // True if a number of a derived tensor is to be refused that the correction
+  // did not see, because the metrics alone read it, or takes for a sent one.
+  bool IsJudgedBySources(const kernels::CorrectResult& result) const {
+    if (decoded_.method.spec.non_finite != kernels::NonFinitePolicy::kReject) {
+      return false;
+    }
+    if (result.status != kernels::CorrectStatus::kNonFinite) {
+      return result.status == kernels::CorrectStatus::kOk;
+    }
+    const auto role = static_cast<uint32_t>(result.non_finite.role);
+    return (RolesOf(decoded_.method.derived) >> role & 1u) != 0;
+  }
+
+  kernels::Corrector* const corrector_;
+  const Decoded& decoded_;
+  const kernels::Batch batch_;
+  const kernels::PolicyVersions versions_;
+  const kernels::Outputs outputs_;
+  kernels::StopRequest stop_;
+};
+
+std::unique_ptr<kernels::CorrectRun> BeginDerived(
+    kernels::Corrector* corrector, const Decoded& decoded,
+    const kernels::Batch& batch, const kernels::PolicyVersions& versions,
+    const kernels::Outputs& outputs, kernels::StopRequest stop) {
+  if (!decoded.DerivesTensors()) {
+    return BeginWithTokens(corrector, decoded, batch, versions, outputs,
+                           std::move(stop));
+  }
+  return std::make_unique<DerivedRun>(corrector, decoded, batch, versions,
+                                      outputs, std::move(stop));
+}
+
 // A correction of the sequences that the method's filter leaves.
 class FilteredRun final : public kernels::CorrectRun {
  public:
@@ -225,8 +292,8 @@ class FilteredRun final : public kernels::CorrectRun {
     if (!errors) return {.status = kernels::CorrectStatus::kStopped};
     batch_.response_mask = mask_.get();
     kernels::CorrectResult result =
-        BeginWithTokens(corrector_, decoded_, batch_, versions_, outputs_,
-                        std::move(stop_))
+        BeginDerived(corrector_, decoded_, batch_, versions_, outputs_,
+                     std::move(stop_))
             ->Finish();
     if (result.status == kernels::CorrectStatus::kOk &&
         !decoded_.omits_metrics && !decoded_.returns_sums) {
@@ -268,17 +335,19 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     return std::make_unique<FilteredRun>(corrector, decoded, batch, versions,
                                          outputs, std::move(stop));
   }
-  return BeginWithTokens(corrector, decoded, batch, versions, outputs,
-                         std::move(stop));
+  return BeginDerived(corrector, decoded, batch, versions, outputs,
+                      std::move(stop));
 }
 
-int64_t TokenMetricBytes(const Decoded& decoded) {
+int64_t PassBytes(const Decoded& decoded) {
   const bool has_metrics = decoded.HasTokenMetrics();
-  const bool has_filter = decoded.method.row_filter.has_value();
-  if (!has_metrics && !has_filter) return 0;
+  if (!has_metrics && !decoded.HasFirstPass()) return 0;
   const Layout& layout = decoded.layout;
   int64_t bytes = CorrectedTokens::ScratchBytes(LongestRow(layout));
-  if (has_filter) bytes += layout.num_positions;  // a mask
+  if (decoded.method.row_filter) bytes += layout.num_positions;  // a mask
+  if (decoded.DerivesTensors()) {
+    bytes += DerivedBytes(decoded.method.derived, layout.num_positions);
+  }
   if (has_metrics) {
     // Weights and another mask.
     bytes += layout.num_positions * int64_t{sizeof(float) + 1} +

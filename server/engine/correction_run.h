@@ -12,7 +12,8 @@
 
 namespace counterweight::server {
 
-// Corrector::Begin, or BeginInStream where a stream is given. If the request
+// Corrector::Begin, or BeginInStream where a stream is given: not with
+// Decoded::HasFirstPass(). If the request
 // has versions, Finish also fills BatchSums::staleness, on its own thread, and
 // CorrectResult::token_metrics if Decoded::HasTokenMetrics().
 // `versions` are VersionsOf() of `decoded`, or of its placed inputs. `decoded`
@@ -23,9 +24,9 @@ std::unique_ptr<kernels::CorrectRun> BeginCorrection(
     const kernels::Outputs& outputs, kernels::StopRequest stop,
     std::optional<void*> stream = std::nullopt);
 
-// Host memory that token metrics and a filter of rows take beside tensors and
-// outputs, in bytes.
-int64_t TokenMetricBytes(const Decoded& decoded);
+// Host memory that token metrics, a filter of rows and derived tensors take
+// beside the request's tensors and outputs, in bytes.
+int64_t PassBytes(const Decoded& decoded);
 
 // Host memory that versions take beside tensors, in bytes: spans, and copies
 // of blocks of device memory.

@@ -18,6 +18,7 @@
 #include "kernels/sums.h"
 #include "server/engine/corrected_tokens.h"
 #include "server/engine/counts_use.h"
+#include "server/engine/derived_tensors.h"
 #include "server/engine/release.h"
 #include "server/engine/row_filter.h"
 #include "server/engine/violation.h"
@@ -123,6 +124,9 @@ struct Translation {
   bool last_rule_spares_weights = false;
   // Drops sequences before anything else; its tensors are in host memory.
   std::optional<RowFilter> row_filter;
+  // Tensors of its own, made of the rows that the filter leaves; what is read
+  // is in host memory.
+  DerivedTensors derived;
   // True if `report` may fail a request by more than counts of tokens and
   // sequences.
   bool report_judges = false;

@@ -104,6 +104,28 @@ TEST_F(EmbeddedCudaErrors, AddressesAndMasks) {
             "position 2 holds 3");
 }
 
+// By a plan too, which knows no memory before its first batch.
+TEST_F(EmbeddedCudaErrors, TensorsThatTheHostReadsFirst) {
+  constexpr const char* kMethods[] = {
+      R"({"dialect": {"system": "prime_rl", "block": {"type": "ref_kl"}}})",
+      R"({"dialect": {"system": "nemo_rl", "block": {
+           "seq_logprob_error_threshold": 1.5}}})"};
+  for (const char* const method : kMethods) {
+    const std::string message = batch_.Message(method, {16, 20});
+    const std::string refused = "before anything else, which needs log-probs";
+    EXPECT_THAT(batch_.OnDevice(cuda_, message, &trainer_).message,
+                HasSubstr(refused))
+        << method;
+    const Answered planned = batch_.Prepared(cuda_, message, &trainer_);
+    EXPECT_EQ(planned.code, CW_INVALID_ARGUMENT) << method;
+    EXPECT_THAT(planned.message, HasSubstr(refused)) << method;
+    // In the host's memory the backend computes the rest.
+    const Answered on_host = batch_.OnHost(cuda_, message);
+    EXPECT_EQ(on_host.code, CW_OK) << on_host.message;
+    EXPECT_EQ(batch_.Prepared(cuda_, message).outputs, on_host.outputs);
+  }
+}
+
 TEST_F(EmbeddedCudaErrors, Outputs) {
   EXPECT_EQ(ErrorOf(cuda_, sent_, CW_CUDA),
             "outputs[weights]: was given no place, and the library makes no "

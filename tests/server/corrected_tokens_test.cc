@@ -151,7 +151,7 @@ TEST(TokenMetricsRun, ItsMemoryIsCounted) {
   const auto bytes = [](const v1::CorrectRequest& request) {
     const Result<Decoded> decoded = Decode(request, {}, {});
     EXPECT_THAT(decoded.violations, IsEmpty());
-    return TokenMetricBytes(decoded.value);
+    return PassBytes(decoded.value);
   };
   const int64_t of_row = CorrectedTokens::ScratchBytes(2);
   EXPECT_GE(of_row, 2 * 8 * 6);

@@ -426,6 +426,7 @@ TEST(UnreadArguments, AreRefusedOrMentionedByEveryDialect) {
       {"prime_rl", "{}"},
       {"prime_rl", R"({"type": "ipo", "rl_scale": 99})"},
       {"prime_rl", R"({"kl_tau": 0})"},
+      {"prime_rl", R"({"type": "ref_kl"})"},
       {"areal", "{}"},
       {"areal", R"({"use_decoupled_loss": true})"},
       {"areal", R"({"use_decoupled_loss": true, "rejection_sampling": {}})"},

@@ -18,6 +18,7 @@ namespace {
 using google::protobuf::Struct;
 using kernels::BatchCount;
 using kernels::Condition;
+using kernels::InputRole;
 using kernels::LossReduction;
 using kernels::LossSpec;
 using kernels::RatioSource;
@@ -32,6 +33,10 @@ constexpr std::string_view kPrimeRlKl = "kl_tau";
 constexpr std::string_view kPrimeRlScale = "rl_scale";
 constexpr std::string_view kPrimeRlRefScale = "ref_kl_scale";
 
+// Those of PrimeRlType, and one that is refused.
+constexpr std::string_view kPrimeRlTypes[] = {"default", "ipo", "ref_kl",
+                                              "custom"};
+
 // The fields of each type but type itself.
 constexpr std::string_view kPrimeRlDefaultFields[] = {
     kPrimeRlLow, kPrimeRlHigh, kPrimeRlAdvantages, kPrimeRlKl};
@@ -39,42 +44,42 @@ constexpr std::string_view kPrimeRlIpoFields[] = {
     kPrimeRlIpo, kPrimeRlAdvantages, kPrimeRlKl};
 
 // Nothing for a type that is refused.
-std::optional<PrimeRlType> ReadPrimeRlType(const BlockReader& reader,
-                                           const RequestFacts& facts,
-                                           Violations* violations) {
-  // The last two are refused.
-  constexpr std::string_view kTypes[] = {"default", "ipo", "ref_kl", "custom"};
-  const auto type = reader.ReadName(kPrimeRlType, kTypes[0], kTypes);
+std::optional<PrimeRlType> ReadPrimeRlType(const BlockReader& reader) {
+  const auto type =
+      reader.ReadName(kPrimeRlType, kPrimeRlTypes[0], kPrimeRlTypes);
   if (!type) return std::nullopt;
-  if (kTypes[*type] == "custom") {
+  if (kPrimeRlTypes[*type] == "custom") {
     reader.Violate(kPrimeRlType,
                    "type 'custom' names code, which a server cannot run.");
-    return std::nullopt;
-  }
-  if (kTypes[*type] == "ref_kl") {
-    RequireTensor(facts.has_ref_log_probs, "ref_log_probs",
-                  "type 'ref_kl' is of current and ref", violations);
-    reader.Violate(kPrimeRlType,
-                   "type 'ref_kl' is not computed yet: its advantages are "
-                   "differences of log-probs.");
     return std::nullopt;
   }
   return static_cast<PrimeRlType>(*type);
 }
 
-// Each type has a configuration class of its own.
+std::span<const std::string_view> FieldsOf(PrimeRlType type) {
+  switch (type) {
+    case PrimeRlType::kDefault:
+      return kPrimeRlDefaultFields;
+    case PrimeRlType::kIpo:
+      return kPrimeRlIpoFields;
+    case PrimeRlType::kRefKl:
+      break;
+  }
+  return {};
+}
+
+// Each type has a configuration class of its own; ref_kl has constants.
 void RefuseFieldsOfOtherTypes(const BlockReader& reader, PrimeRlType type) {
-  const bool is_ipo = type == PrimeRlType::kIpo;
-  const std::span<const std::string_view> own =
-      is_ipo ? std::span<const std::string_view>(kPrimeRlIpoFields)
-             : kPrimeRlDefaultFields;
-  for (const std::string_view field :
-       {kPrimeRlLow, kPrimeRlHigh, kPrimeRlIpo}) {
+  const std::span<const std::string_view> own = FieldsOf(type);
+  for (const std::string_view field : {kPrimeRlLow, kPrimeRlHigh, kPrimeRlIpo,
+                                       kPrimeRlAdvantages, kPrimeRlKl}) {
     if (reader.Find(field) == nullptr) continue;
     if (std::find(own.begin(), own.end(), field) != own.end()) continue;
     reader.Violate(
-        field, Concat(field, " is not of type '", is_ipo ? "ipo" : "default",
-                      "', which takes ", JoinNames(own), "."));
+        field,
+        Concat(field, " is not of type '",
+               kPrimeRlTypes[static_cast<int>(type)], "', which takes ",
+               own.empty() ? std::string("no fields") : JoinNames(own), "."));
   }
 }
 
@@ -93,6 +98,11 @@ void AddPrimeRlRule(Condition condition, double lower, double upper,
 
 void ReadPrimeRlMask(const BlockReader& reader, PrimeRlType type,
                      Translation* translation) {
+  if (type == PrimeRlType::kRefKl) {
+    AddPrimeRlRule(Condition::kAlways, -0.2, kernels::kUnbounded, "ref_kl",
+                   translation);
+    return;
+  }
   if (type == PrimeRlType::kIpo) {
     const double most = reader.ReadNumber(kPrimeRlIpo, 0.1, kNonNegative);
     AddPrimeRlRule(Condition::kAlways, -most, most, kPrimeRlIpo, translation);
@@ -106,19 +116,22 @@ void ReadPrimeRlMask(const BlockReader& reader, PrimeRlType type,
                  kPrimeRlLow, translation);
 }
 
-LossSpec ReadPrimeRlLoss(const BlockReader& reader, const RequestFacts& facts,
-                         Translation* translation) {
+LossSpec ReadPrimeRlLoss(const BlockReader& reader, PrimeRlType type,
+                         const RequestFacts& facts, Translation* translation) {
   constexpr NumberRange kFactor{.lowest = 0.0, .highest = kLargestDouble};
   constexpr NumberRange kScale{
       .lowest = 0.0, .above = true, .highest = kLargestDouble};
   const double advantages = reader.ReadNumber(kPrimeRlAdvantages, 1.0, kFactor);
   const double kl_tau = reader.ReadNumber(kPrimeRlKl, 1e-3, kFactor);
-  const auto scale = reader.ReadOptionalNumber(kPrimeRlScale, kScale);
-  if (scale) translation->counts_use.given_count = reader.Path(kPrimeRlScale);
-  if (!reader.IsNull(kPrimeRlRefScale)) {
+  const bool is_ref_kl = type == PrimeRlType::kRefKl;
+  const std::string_view own = is_ref_kl ? kPrimeRlRefScale : kPrimeRlScale;
+  const std::string_view other = is_ref_kl ? kPrimeRlScale : kPrimeRlRefScale;
+  const auto scale = reader.ReadOptionalNumber(own, kScale);
+  if (scale) translation->counts_use.given_count = reader.Path(own);
+  if (!reader.IsNull(other)) {
     translation->warnings.push_back(
-        Concat(reader.Path(kPrimeRlRefScale),
-               " does nothing here: it is of type 'ref_kl'."));
+        Concat(reader.Path(other), " does nothing here: it is ",
+               is_ref_kl ? "not " : "", "of type 'ref_kl'."));
   }
   const auto reduction = [&](double factor) {
     return scale ? LossReduction{BatchCount::kOne, RowCount::kOne,
@@ -144,6 +157,31 @@ LossSpec ReadPrimeRlLoss(const BlockReader& reader, const RequestFacts& facts,
   return loss;
 }
 
+// ref_kl makes its own.
+void RequirePrimeRlAdvantages(PrimeRlType type, const RequestFacts& facts,
+                              Translation* translation) {
+  Violations* const violations = &translation->violations;
+  switch (type) {
+    case PrimeRlType::kDefault:
+      RequireTensor(facts.has_advantages, "advantages",
+                    "the bound of the mask follows its sign", violations);
+      return;
+    case PrimeRlType::kIpo:
+      RequireTensor(facts.has_advantages || !facts.wants_loss, "advantages",
+                    "the policy loss is computed from it", violations);
+      return;
+    case PrimeRlType::kRefKl:
+      RequireTensor(facts.has_ref_log_probs, "ref_log_probs",
+                    "type 'ref_kl' compares it with the current ones",
+                    violations);
+      translation->derived.differences.push_back(
+          {.role = InputRole::kAdvantages,
+           .minuend = InputRole::kRef,
+           .subtrahend = InputRole::kCurrent});
+      return;
+  }
+}
+
 }  // namespace
 
 Translation TranslatePrimeRl(const Struct& block, bool ignore_unknown_fields,
@@ -154,11 +192,11 @@ Translation TranslatePrimeRl(const Struct& block, bool ignore_unknown_fields,
   reader.CheckKeys(
       kPrimeRlFields, ignore_unknown_fields,
       [](std::string_view) { return std::string(); }, &translation.warnings);
-  const auto type = ReadPrimeRlType(reader, facts, &translation.violations);
+  const auto type = ReadPrimeRlType(reader);
   if (!type) return translation;
   RefuseFieldsOfOtherTypes(reader, *type);
   ReadPrimeRlMask(reader, *type, &translation);
-  const LossSpec loss = ReadPrimeRlLoss(reader, facts, &translation);
+  const LossSpec loss = ReadPrimeRlLoss(reader, *type, facts, &translation);
   kernels::CorrectionSpec& spec = translation.spec;
   spec.weight.level = kernels::Level::kToken;
   spec.weight.source = RatioSource::kCurrentRollout;
@@ -169,12 +207,7 @@ Translation TranslatePrimeRl(const Struct& block, bool ignore_unknown_fields,
                 &translation.violations);
   RequireTensor(facts.has_current_log_probs, "current_log_probs", kReason,
                 &translation.violations);
-  RequireTensor(
-      facts.has_advantages || (*type == PrimeRlType::kIpo && !facts.wants_loss),
-      "advantages",
-      *type == PrimeRlType::kIpo ? "the policy loss is computed from it"
-                                 : "the bound of the mask follows its sign",
-      &translation.violations);
+  RequirePrimeRlAdvantages(*type, facts, &translation);
   WarnOfDriftAlone(facts.has_old_log_probs, false, "old_log_probs",
                    &translation.warnings);
   translation.report = [type = *type](const kernels::BatchSums& sums,

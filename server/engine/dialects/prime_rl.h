@@ -7,7 +7,11 @@
 //   for A <= 0; "ipo" is one rule of it for all.
 // - The loss is the ratio's on kept tokens, and the square of its logarithm on
 //   all: the KL penalty K2 of current and rollout.
-// - Denominators are tokens of response_mask, or `rl_scale`.
+// - "ref_kl", a component beside them, is one rule with the bound -0.2; its
+//   advantages are derived, ref minus current log-probs as constants. Its
+//   metrics skip empty rows, and its other constants are no fields.
+// - Denominators are tokens of response_mask, or `rl_scale`, of ref_kl
+//   `ref_kl_scale`.
 #ifndef COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_H_
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_H_
 

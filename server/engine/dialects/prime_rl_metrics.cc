@@ -53,10 +53,13 @@ void AddPrimeRlMetrics(PrimeRlType type, const BatchSums& sums,
                        MetricMap* metrics) {
   AddPrimeRlMismatch(sums, metrics);
   // Rows' shares and means are known from sums where no token is lost: 0.
-  const int64_t rows = sums.num_sequences;
+  // ref_kl skips empty ones.
+  const int64_t rows = type == PrimeRlType::kRefKl ? sums.nonempty_sequences
+                                                   : sums.num_sequences;
   if (sums.kept_tokens < sums.tokens || rows == 0) return;
-  AddEqualRows("is_masked", 0.0, rows, metrics);
-  AddEqualRows("masked_mismatch_kl", 0.0, rows, metrics);
+  const std::string_view prefix = PrefixOf(type);
+  AddEqualRows(Concat(prefix, "is_masked"), 0.0, rows, metrics);
+  AddEqualRows(Concat(prefix, "masked_mismatch_kl"), 0.0, rows, metrics);
   if (sums.tokens == 0) {
     AddEqualRows("unmasked_mismatch_kl", 0.0, rows, metrics);
   }

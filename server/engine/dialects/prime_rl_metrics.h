@@ -4,13 +4,19 @@
 #define COUNTERWEIGHT_SERVER_ENGINE_DIALECTS_PRIME_RL_METRICS_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/sums.h"
 #include "server/engine/dialect.h"
 
 namespace counterweight::server {
 
-enum class PrimeRlType : uint8_t { kDefault, kIpo };
+enum class PrimeRlType : uint8_t { kDefault, kIpo, kRefKl };
+
+// What the names of a type's statistics over rows begin with.
+constexpr std::string_view PrefixOf(PrimeRlType type) {
+  return type == PrimeRlType::kRefKl ? "ref_kl/" : "";
+}
 
 void AddPrimeRlMetrics(PrimeRlType type, const kernels::BatchSums& sums,
                        MetricMap* metrics);

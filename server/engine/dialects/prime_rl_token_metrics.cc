@@ -48,6 +48,9 @@ class PrimeRlPass {
     for (RowNumbers* of_rows : {&lost_, &lost_mismatch_, &kept_mismatch_}) {
       of_rows->reserve(static_cast<size_t>(rows));
     }
+    if (type == PrimeRlType::kRefKl) {
+      gains_.reserve(static_cast<size_t>(rows));
+    }
     if (type != PrimeRlType::kDefault) return;
     for (RowNumbers* of_rows :
          {&lost_low_, &lost_high_, &lost_negative_, &lost_positive_}) {
@@ -63,6 +66,7 @@ class PrimeRlPass {
       mismatch_.push_back(of_row_[i]);
       (row.keep[i] != 0 ? kept : lost).Add(of_row_[i]);
     }
+    if (type_ == PrimeRlType::kRefKl && !AddGain(row)) return;
     lost_.push_back(PrimeRlMean(lost.count, lost.count + kept.count));
     lost_mismatch_.push_back(PrimeRlMean(lost.sum, lost.count));
     kept_mismatch_.push_back(PrimeRlMean(kept.sum, kept.count));
@@ -77,9 +81,15 @@ class PrimeRlPass {
     if (!mismatch_.empty()) {
       AddPrimeRlStatistics("mismatch_kl/all", &mismatch_, metrics);
     }
-    AddPrimeRlStatistics("is_masked", &lost_, metrics);
-    AddPrimeRlStatistics("masked_mismatch_kl", &lost_mismatch_, metrics);
-    AddPrimeRlStatistics("unmasked_mismatch_kl", &kept_mismatch_, metrics);
+    const std::string_view prefix = PrefixOf(type_);
+    AddPrimeRlStatistics(Concat(prefix, "is_masked"), &lost_, metrics);
+    AddPrimeRlStatistics(Concat(prefix, "masked_mismatch_kl"), &lost_mismatch_,
+                         metrics);
+    AddPrimeRlStatistics(Concat(prefix, "unmasked_mismatch_kl"),
+                         &kept_mismatch_, metrics);
+    if (type_ == PrimeRlType::kRefKl) {
+      AddPrimeRlStatistics("ref_kl", &gains_, metrics);
+    }
     if (type_ != PrimeRlType::kDefault) return;
     AddPrimeRlStatistics("is_masked_low", &lost_low_, metrics);
     AddPrimeRlStatistics("is_masked_high", &lost_high_, metrics);
@@ -108,6 +118,19 @@ class PrimeRlPass {
     }
   }
 
+  // Adds the mean of ref_kl's derived advantages; false for an empty row, which
+  // has no part in its statistics.
+  bool AddGain(const RowTokens& row) {
+    const std::span<const double> gains = row.of(InputRole::kAdvantages);
+    Sum gain;
+    for (size_t i = 0; i < row.mask.size(); ++i) {
+      if (row.mask[i] != 0) gain.Add(gains[i]);
+    }
+    if (gain.count == 0.0) return false;
+    gains_.push_back(gain.sum / gain.count);
+    return true;
+  }
+
   // A lost token with an advantage of 0 is neither low nor high.
   void AddSigns(const RowTokens& row, double lost, double tokens) {
     const std::span<const double> advantages = row.of(InputRole::kAdvantages);
@@ -130,6 +153,7 @@ class PrimeRlPass {
   // advantage's sign shares of the tokens and of the lost ones.
   RowNumbers lost_, lost_mismatch_, kept_mismatch_;
   RowNumbers lost_low_, lost_high_, lost_negative_, lost_positive_;
+  RowNumbers gains_;  // means of ref_kl's advantages
   RowNumbers of_row_, exp_, expm1_;
 };
 

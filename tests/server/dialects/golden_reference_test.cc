@@ -65,6 +65,20 @@ MetricMap Filter(const RowFilter& filter, std::vector<kernels::Row>* rows) {
   return metrics;
 }
 
+// Adds the tensors of the method's own to the rows.
+void MakeDerived(const DerivedTensors& derived,
+                 std::vector<kernels::Row>* rows) {
+  for (kernels::Row& row : *rows) {
+    for (const TensorDifference& each : derived.differences) {
+      for (size_t i = 0; i < row.mask.size(); ++i) {
+        row[each.role].push_back(
+            row.mask[i] == 0 ? 0.0f
+                             : row[each.minuend][i] - row[each.subtrahend][i]);
+      }
+    }
+  }
+}
+
 // Adds violations found only here to *translation.
 GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   std::vector<kernels::Row> rows = RowsOf(golden);
@@ -72,6 +86,7 @@ GoldenAnswer Compute(const Golden& golden, Translation* translation) {
   if (translation->row_filter) {
     of_filter = Filter(*translation->row_filter, &rows);
   }
+  MakeDerived(translation->derived, &rows);
   kernels::OwnedBatch batch(rows);
   if (!translation->groups.empty()) {
     batch.SetGroups(translation->groups, translation->num_groups);

@@ -102,11 +102,34 @@ TEST(PrimeRlTest, TheScaleDividesBothTerms) {
               Contains(HasSubstr("ref_kl_scale does nothing")));
 }
 
+TEST(PrimeRlTest, RefKlHasConstantsAndAdvantagesOfItsOwn) {
+  RequestFacts facts = AllTensors();
+  facts.has_advantages = false;
+  const Translation t =
+      PrimeRl(R"({"type": "ref_kl", "ref_kl_scale": 8, "rl_scale": 4})", facts);
+  EXPECT_THAT(Fields(t), IsEmpty());
+  EXPECT_THAT(t.warnings, Contains(HasSubstr("rl_scale does nothing")));
+  ASSERT_EQ(t.derived.differences.size(), 1u);
+  EXPECT_EQ(t.derived.differences[0].role, InputRole::kAdvantages);
+  EXPECT_EQ(t.derived.differences[0].minuend, InputRole::kRef);
+  EXPECT_EQ(t.derived.differences[0].subtrahend, InputRole::kCurrent);
+  ASSERT_EQ(t.spec.num_rules, 1);
+  EXPECT_EQ(t.spec.rules[0].condition, Condition::kAlways);
+  EXPECT_EQ(t.spec.rules[0].lower, -0.2);
+  EXPECT_EQ(t.spec.rules[0].upper, kernels::kUnbounded);
+  EXPECT_EQ(t.spec.loss.reduction,
+            (LossReduction{BatchCount::kOne, RowCount::kOne, 0.125}));
+  EXPECT_EQ(t.spec.loss.kl.coefficient, 0.002);
+  EXPECT_THAT(t.counts_use.given_count, HasSubstr("ref_kl_scale"));
+  EXPECT_THAT(kernels::Validate(t.spec), IsEmpty());
+  // Other types make none.
+  EXPECT_TRUE(PrimeRl("{}").derived.empty());
+}
+
 TEST(PrimeRlTest, Refusals) {
   constexpr Refusal kRefusals[] = {
       {R"({"dppo_mask": 0.2})", "dppo_mask"},
       {R"({"type": "dppo"})", "type"},
-      {R"({"type": "ref_kl"})", "type"},
       {R"({"type": "custom"})", "type"},
       {R"({"dppo_mask_low": -0.1})", "dppo_mask_low"},
       {R"({"dppo_mask_high": "0.1"})", "dppo_mask_high"},
@@ -116,6 +139,10 @@ TEST(PrimeRlTest, Refusals) {
       {R"({"type": "ipo", "dppo_mask_low": 0.1})", "dppo_mask_low"},
       {R"({"type": "ipo", "ipo_threshold": -0.1})", "ipo_threshold"},
       {R"({"rl_scale": 0})", "rl_scale"},
+      {R"({"type": "ref_kl", "ref_kl_scale": 0})", "ref_kl_scale"},
+      {R"({"type": "ref_kl", "adv_tau": 1})", "adv_tau"},
+      {R"({"type": "ref_kl", "kl_tau": 0.001})", "kl_tau"},
+      {R"({"type": "ref_kl", "dppo_mask_low": 0.2})", "dppo_mask_low"},
   };
   for (const Refusal& refusal : kRefusals) {
     EXPECT_THAT(Fields(PrimeRl(refusal.json)), ElementsAre(refusal.field))
@@ -124,7 +151,7 @@ TEST(PrimeRlTest, Refusals) {
   RequestFacts facts = AllTensors();
   facts.has_ref_log_probs = false;
   EXPECT_THAT(Fields(PrimeRl(R"({"type": "ref_kl"})", facts)),
-              ElementsAre("tensors[REF_LOG_PROBS]", "type"));
+              ElementsAre("tensors[REF_LOG_PROBS]"));
   facts.has_rollout_log_probs = false;
   EXPECT_THAT(Fields(PrimeRl("{}", facts)),
               ElementsAre("tensors[ROLLOUT_LOG_PROBS]"));
@@ -206,6 +233,38 @@ TEST(PrimeRlTest, IpoHasNoMetricsBySign) {
   EXPECT_TRUE(std::isnan(metrics.at("is_masked/std")));
   EXPECT_FALSE(metrics.contains("is_masked_low/mean"));
   EXPECT_FALSE(metrics.contains("masked_advantage_positive/mean"));
+}
+
+// Empty rows have no part in its statistics, from sums too.
+TEST(PrimeRlTest, RefKlSkipsEmptyRows) {
+  const Translation t = PrimeRl(R"({"type": "ref_kl"})");
+  kernels::Row empty = RowOf({-1.0f});
+  empty.mask = {0};
+  kernels::Row first = RowOf({-1.0f}), second = RowOf({-1.0f});
+  first[InputRole::kAdvantages] = {0.5f};
+  second[InputRole::kAdvantages] = {-1.5f};
+  const MetricMap metrics =
+      TokenMetricsOf(t, {first, empty, second}, {1, 0, 0}, {1.0f, 0.0f, 1.0f});
+  EXPECT_EQ(metrics.at("ref_kl/mean"), -0.5);
+  EXPECT_EQ(metrics.at("ref_kl/max"), 0.5);
+  EXPECT_EQ(metrics.at("ref_kl/is_masked/mean"), 0.5);
+  EXPECT_EQ(metrics.at("ref_kl/unmasked_mismatch_kl/mean"), 0.0);
+  EXPECT_FALSE(metrics.contains("is_masked/mean"));
+  EXPECT_TRUE(metrics.contains("mismatch_kl/all/mean"));
+  kernels::BatchSums sums{};
+  sums.num_sequences = 3;
+  sums.nonempty_sequences = 1;
+  sums.tokens = sums.kept_tokens = 4;
+  MetricMap of_sums;
+  AddPrimeRlMetrics(PrimeRlType::kRefKl, sums, &of_sums);
+  EXPECT_EQ(of_sums.at("ref_kl/is_masked/mean"), 0.0);
+  EXPECT_TRUE(std::isnan(of_sums.at("ref_kl/is_masked/std")));
+  EXPECT_FALSE(of_sums.contains("masked_advantage_positive/mean"));
+  sums = {};
+  sums.num_sequences = 3;
+  of_sums.clear();
+  AddPrimeRlMetrics(PrimeRlType::kRefKl, sums, &of_sums);
+  EXPECT_FALSE(of_sums.contains("ref_kl/is_masked/mean"));
 }
 
 }  // namespace
