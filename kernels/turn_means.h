@@ -31,6 +31,10 @@ struct TurnStatistic {
 // in this order.
 std::vector<TurnStatistic> TurnStatistics(const CorrectionSpec& spec);
 
+inline bool ReadsTurnMeans(const CorrectionSpec& spec) {
+  return !TurnStatistics(spec).empty();
+}
+
 // The spec with tokens' rules and weights of the sources kMeans and
 // kOtherMeans in place of those of turns. REQUIRES: at most kMaxTurnMeans.
 CorrectionSpec WithTurnMeans(const CorrectionSpec& spec);

@@ -118,10 +118,10 @@ AnswerForm::AnswerForm(const Decoded& decoded) {
   const Method& method = decoded.method;
   if (decoded.omits_metrics) return;
   first_metric_ += 2 * static_cast<size_t>(method.spec.num_rules);
-  if (method.report) {
+  if (method.report || method.row_filter) {
     MetricMap metrics;
     Violations ignored;
-    method.report(FullSums(), &metrics, &ignored);
+    ReportSums(method, FullSums(), &metrics, &ignored);
     if (decoded.HasTokenMetrics()) AddNamesOfTokenMetrics(method, &metrics);
     if (method.row_filter && !decoded.returns_sums) {
       method.row_filter->report({.all = {1.0}, .kept = {1.0}}, &metrics);
@@ -159,7 +159,7 @@ Violations AnswerForm::Write(const Decoded& decoded,
         static_cast<double>(answer.rules[r].dropped_sequences);
   }
   double* const metrics = numbers + first_metric_;
-  if (!method.report) {
+  if (!method.report && !method.row_filter) {
     if (metrics_.empty()) return violations;
     Placed placed(places_, metrics);
     kernels::WriteMetrics(method.spec, sums, &placed);

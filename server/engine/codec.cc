@@ -158,12 +158,16 @@ uint32_t ReadInputs(const Method& method, const Tensors& tensors,
     violations->Append(
         CheckOnHost(SourcesOf(method.derived), "makes tensors", tensors));
   }
-  violations->Append(RequireTensors(inputs, tensors));
+  if (kernels::ReadsTurnMeans(method.spec)) {
+    violations->Append(
+        CheckOnHost(inputs, "computes means over turns", tensors));
+  }
   if (const auto& filter = method.row_filter) {
     inputs |= TensorsOf(*filter);
     violations->Append(
         CheckOnHost(TensorsOf(*filter), "drops sequences", tensors));
   }
+  violations->Append(RequireTensors(inputs, tensors));
   return inputs;
 }
 
@@ -294,7 +298,8 @@ bool Decoded::HasTokenMetrics() const {
 }
 
 bool Decoded::DerivesTensors() const {
-  return ReadsDerived(method) || (!method.derived.empty() && HasTokenMetrics());
+  return ReadsDerived(method) || kernels::ReadsTurnMeans(method.spec) ||
+         (!method.derived.empty() && HasTokenMetrics());
 }
 
 bool Decoded::HasFirstPass() const {
@@ -360,10 +365,19 @@ AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums) {
   return numbers;
 }
 
+void ReportSums(const Method& method, const kernels::BatchSums& sums,
+                MetricMap* metrics, Violations* violations) {
+  if (method.report) {
+    method.report(sums, metrics, violations);
+  } else {
+    *metrics = kernels::Metrics(method.spec, method.rule_names, sums);
+  }
+}
+
 Violations Report(const Decoded& decoded, const kernels::CorrectResult& result,
                   MetricMap* metrics) {
   Violations violations;
-  decoded.method.report(result.sums, metrics, &violations);
+  ReportSums(decoded.method, result.sums, metrics, &violations);
   metrics->insert(result.token_metrics.begin(), result.token_metrics.end());
   if (violations.empty() || !decoded.returns_sums) return violations;
   metrics->clear();
@@ -398,11 +412,7 @@ Violations Encode(const Decoded& decoded, const kernels::CorrectResult& result,
   Violations violations = CheckStated(decoded.stated, sums);
   MetricMap metrics;
   if (!violations.empty()) return violations;
-  if (method.report) {
-    violations = Report(decoded, result, &metrics);
-  } else {
-    metrics = kernels::Metrics(method.spec, method.rule_names, sums);
-  }
+  violations = Report(decoded, result, &metrics);
   if (!violations.empty()) return violations;
   EncodeNumbers(decoded, NumbersOf(method, sums), metrics, response);
   if (!decoded.omits_metrics) EncodeStaleness(sums.staleness, response);

@@ -96,9 +96,13 @@ struct AnswerNumbers {
 
 AnswerNumbers NumbersOf(const Method& method, const kernels::BatchSums& sums);
 
-// Makes the metrics of a method that has a report. Violations are what the sums
-// alone show to be wrong; a part of a step has no metrics then, as that is
-// judged by the step's sums.
+// Makes the metrics that sums have: the method's report, or the kernels' own.
+void ReportSums(const Method& method, const kernels::BatchSums& sums,
+                MetricMap* metrics, Violations* violations);
+
+// The same with those of tokens and filters. Violations are what the sums alone
+// show to be wrong; a part of a step has no metrics then, as that is judged by
+// the step's sums.
 Violations Report(const Decoded& decoded, const kernels::CorrectResult& result,
                   MetricMap* metrics);
 

@@ -15,6 +15,9 @@ v1::TensorRole LogProbs(kernels::InputRole role) {
       return v1::TENSOR_ROLE_CURRENT_LOG_PROBS;
     case kernels::InputRole::kAdvantages:
     case kernels::InputRole::kRef:
+    case kernels::InputRole::kMeans:
+    case kernels::InputRole::kOtherMeans:
+    case kernels::InputRole::kZeros:
       break;
   }
   return v1::TENSOR_ROLE_UNSPECIFIED;

@@ -15,7 +15,8 @@ namespace {
 Result<Method> ReadConfig(const v1::CorrectionConfig& config,
                           const RequestFacts& facts) {
   Result<kernels::CorrectionSpec> spec = DecodeConfig(config, facts);
-  std::optional<RowFilter> filter = ReadSequenceFilter(config, &spec.violations);
+  std::optional<RowFilter> filter =
+      ReadSequenceFilter(config, &spec.violations);
   return {{.name = "config",
            .spec = spec.value,
            .row_filter = std::move(filter),

@@ -17,11 +17,10 @@ void AddFilterMetrics(const RowErrors& errors,
   double mean = 0.0, largest = 0.0, dropped = 0.0;
   if (!errors.all.empty()) {
     const auto count = static_cast<double>(errors.all.size());
-    mean =
-        std::accumulate(errors.all.begin(), errors.all.end(), 0.0) / count;
+    mean = std::accumulate(errors.all.begin(), errors.all.end(), 0.0) / count;
     largest = *std::max_element(errors.all.begin(), errors.all.end());
-    dropped = static_cast<double>(errors.all.size() - errors.kept.size()) /
-              count;
+    dropped =
+        static_cast<double>(errors.all.size() - errors.kept.size()) / count;
   }
   (*metrics)["sequence_filter_mean"] = mean;
   (*metrics)["sequence_filter_max"] = largest;

@@ -1,5 +1,6 @@
 #include "server/engine/codec_shadow.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "kernels/doctor/shadow.h"
 #include "kernels/metrics.h"
+#include "kernels/turn_means.h"
 #include "server/engine/codec_enums.h"
 #include "server/engine/names.h"
 
@@ -71,8 +73,12 @@ std::optional<kernels::BatchSums> Weigh(kernels::Corrector* corrector,
     outputs.weights = weighed->weights.data();
   }
   outputs.keep_mask = weighed->kept.data();
+  kernels::TurnMeans means;
+  if (!means.Make(spec, batch, stop)) return std::nullopt;
+  Batch with_means = batch;
+  means.AddTo(&with_means);
   const kernels::CorrectResult result =
-      corrector->CorrectUnlessStopped(spec, batch, outputs, stop);
+      corrector->CorrectUnlessStopped(spec, with_means, outputs, stop);
   if (result.status != kernels::CorrectStatus::kOk) return std::nullopt;
   return result.sums;
 }
@@ -162,7 +168,14 @@ int64_t ShadowBytes(const ShadowedMethods& methods) {
   constexpr int64_t kPositionBytes = 2 * (sizeof(float) + sizeof(uint8_t));
   constexpr int64_t kRowBytes = 2 * sizeof(int64_t);
   const Layout& layout = methods[0]->decoded.layout;
-  return kPositionBytes * layout.num_positions +
+  // One method has its means at a time.
+  int64_t means = 0;
+  for (const std::unique_ptr<ShadowedMethod>& method : methods) {
+    means =
+        std::max(means, kernels::TurnMeans::Bytes(method->decoded.method.spec,
+                                                  layout.num_positions));
+  }
+  return means + kPositionBytes * layout.num_positions +
          kRowBytes * layout.num_sequences *
              static_cast<int64_t>(methods.size());
 }

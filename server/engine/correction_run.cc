@@ -218,8 +218,8 @@ class DerivedRun final : public kernels::CorrectRun {
   void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
 
   kernels::CorrectResult Finish() override {
-    const std::optional<DerivedBatch> made =
-        DeriveTensors(decoded_.method.derived, batch_, stop_);
+    const std::optional<DerivedBatch> made = DeriveTensors(
+        decoded_.method.derived, decoded_.method.spec, batch_, stop_);
     if (!made) return {.status = kernels::CorrectStatus::kStopped};
     kernels::CorrectResult result =
         BeginWithTokens(corrector_, decoded_, made->batch, versions_, outputs_,
@@ -346,7 +346,9 @@ int64_t PassBytes(const Decoded& decoded) {
   int64_t bytes = CorrectedTokens::ScratchBytes(LongestRow(layout));
   if (decoded.method.row_filter) bytes += layout.num_positions;  // a mask
   if (decoded.DerivesTensors()) {
-    bytes += DerivedBytes(decoded.method.derived, layout.num_positions);
+    bytes +=
+        DerivedBytes(decoded.method.derived, layout.num_positions) +
+        kernels::TurnMeans::Bytes(decoded.method.spec, layout.num_positions);
   }
   if (has_metrics) {
     // Weights and another mask.

@@ -87,9 +87,11 @@ int64_t DerivedBytes(const DerivedTensors& derived, int64_t positions) {
 }
 
 std::optional<DerivedBatch> DeriveTensors(const DerivedTensors& derived,
+                                          const kernels::CorrectionSpec& spec,
                                           const kernels::Batch& batch,
                                           const kernels::StopRequest& stop) {
-  DerivedBatch made{.batch = batch, .memory = {}, .non_finite = {}};
+  DerivedBatch made{
+      .batch = batch, .memory = {}, .turn_means = {}, .non_finite = {}};
   const auto positions =
       static_cast<size_t>(batch.offsets[batch.num_sequences]);
   std::vector<Differences> differences;
@@ -103,6 +105,10 @@ std::optional<DerivedBatch> DeriveTensors(const DerivedTensors& derived,
   for (int64_t row = 0; row < batch.num_sequences; ++row) {
     if (stop && stop()) return std::nullopt;
     for (Differences& each : differences) each.Make(row, &made.non_finite);
+  }
+  if (kernels::ReadsTurnMeans(spec)) {
+    if (!made.turn_means.Make(spec, made.batch, stop)) return std::nullopt;
+    made.turn_means.AddTo(&made.batch);
   }
   return made;
 }

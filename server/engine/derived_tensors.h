@@ -9,6 +9,8 @@
 
 #include "kernels/batch.h"
 #include "kernels/corrector.h"
+#include "kernels/spec.h"
+#include "kernels/turn_means.h"
 
 namespace counterweight::server {
 
@@ -40,19 +42,22 @@ struct DerivedBatch {
   kernels::Batch batch;
   // The memory of the tensors, [num_positions] each.
   std::vector<std::unique_ptr<float[]>> memory;
+  kernels::TurnMeans turn_means;
   // The first token, by sequence and position, with a derived number that is
   // not finite. `role` is that of a source that is not finite there, or, with
   // `input` false, the minuend of finite ones.
   std::optional<kernels::NonFinite> non_finite;
 };
 
-// Makes the tensors: the float32 of a float64 difference, 0 where
+// Makes the tensors, and the means over turns that the spec reads. A difference
+// is the float32 of a float64 one, 0 where
 // batch.response_mask is 0. A number that is not finite, or a difference beyond
 // float32, gives one that is not finite, which the correction's policy sees as
 // the token's own. `stop`, which may be empty, is called between sequences;
 // nothing is returned if it is true once. REQUIRES: mask and sources are there,
 // in host memory.
 std::optional<DerivedBatch> DeriveTensors(const DerivedTensors& derived,
+                                          const kernels::CorrectionSpec& spec,
                                           const kernels::Batch& batch,
                                           const kernels::StopRequest& stop);
 

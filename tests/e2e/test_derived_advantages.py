@@ -21,11 +21,7 @@ WEIGHTS = config.CorrectionConfig(
         level=choices.Level.TOKEN,
         bound=choices.Bound.NONE,
     ),
-    rules=(
-        dataclasses.replace(
-            _prime_rl_ref_kl.METHOD.rules[0], effect=choices.RuleEffect.DROP
-        ),
-    ),
+    rules=(dataclasses.replace(_prime_rl_ref_kl.METHOD.rules[0], effect=choices.RuleEffect.DROP),),
     drift_source=choices.RatioSource.CURRENT_ROLLOUT,
 )
 

@@ -1,4 +1,5 @@
-"""nemo_rl's seq_logprob_error_threshold: sequences count as masked, by all ways to call."""
+"""Sequences that count as masked, by all ways to call: nemo_rl's seq_logprob_error_threshold and
+the public sequence_filter."""
 
 from __future__ import annotations
 
@@ -96,6 +97,60 @@ def test_a_filtered_row_is_a_masked_one(client: cw.Client) -> None:
             for name, value in of_rows.items():
                 found_value = metrics[f"{name}_{OF_FILTER}{suffix}"]
                 assert found_value == pytest.approx(value, rel=1e-6)
+
+
+def config(upper: float | None) -> cw.CorrectionConfig:
+    return cw.CorrectionConfig(
+        importance_weight=cw.ImportanceWeight(
+            ratio_source="old_rollout", level="token", bound="truncate", upper=1.5
+        ),
+        policy_loss=cw.PolicyLoss(
+            surrogate="ppo_clip",
+            aggregation="token_mean",
+            denominator="kept",
+            clip_low=0.2,
+            clip_high=0.2,
+        ),
+        sequence_filter=None
+        if upper is None
+        else cw.SequenceFilter(ratio_source=cw.RatioSource.OLD_ROLLOUT, upper=upper),
+    )
+
+
+def test_a_filter_of_the_public_config(client: cw.Client) -> None:
+    batch = make(seed=5)
+    errors = errors_of(batch, batch["response_mask"] != 0)
+    there = errors[errors > 0]
+    upper = float(np.median(there)) * (1 + 1e-9)
+    left = (errors <= upper)[:, None]
+    masked = {**batch, "response_mask": (batch["response_mask"] * left).astype(np.uint8)}
+    outputs = ["weights", "keep_mask", "gradient"]
+    expected = client.correct(method=config(None), outputs=outputs, **masked)
+    for _ in range(3):
+        found = client.correct(method=config(upper), outputs=outputs, **batch)
+        metrics = {n: m for n, m in found.metrics.items() if not n.startswith("sequence_filter")}
+        assert metrics == expected.metrics
+        for name in outputs:
+            assert getattr(found, name).tobytes() == getattr(expected, name).tobytes()
+        assert found.loss == expected.loss
+        assert found.metrics["sequence_filter_mean"] == pytest.approx(there.mean(), rel=1e-6)
+        assert found.metrics["sequence_filter_max"] == pytest.approx(there.max(), rel=1e-6)
+        dropped = (errors > upper).sum() / len(there)
+        assert found.metrics["sequence_filter_dropped_fraction"] == dropped > 0.4
+
+
+def test_a_filter_names_what_is_wrong(client: cw.Client) -> None:
+    batch = make()
+    for upper, message in ((0.9, "must be >= 1"), (float("nan"), "finite")):
+        with pytest.raises(cw.InvalidRequestError, match=message) as caught:
+            client.correct(method=config(upper), outputs=["weights"], **batch)
+        fields = [violation.field for violation in caught.value.violations]
+        assert fields == ["method.sequence_filter.upper"]
+    of_current = cw.SequenceFilter(ratio_source=cw.RatioSource.CURRENT_ROLLOUT, upper=2.0)
+    method = cw.CorrectionConfig(sequence_filter=of_current)
+    del batch["current_log_probs"], batch["advantages"]
+    with pytest.raises(cw.InvalidRequestError, match="current_log_probs"):
+        client.correct(method=method, outputs=["keep_mask"], **batch)
 
 
 def test_nothing_is_left_of_a_batch(client: cw.Client) -> None:

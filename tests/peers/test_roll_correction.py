@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Literal, Optional
 
-import counterweight_rl as cw
 import cut
 import pytest
 import random_batches
@@ -70,6 +68,11 @@ CONFIGS: dict[str, Any] = {
     "differences of rows' means": config(
         None, {**DIFFERENCES, "agg_type": "geometric", "diff_low": -0.02, "diff_high": 0.02}
     ),
+    "segments": config(
+        {"weight_type": "segment", "upper_bound": 1.05},
+        {"agg_type": "segment", "ratio_low": 0.95, "ratio_high": 1.05},
+        {**DIFFERENCES, "agg_type": "segment", "diff_low": -0.02, "diff_high": 0.02},
+    ),
     "all": config(
         {"weight_type": "geometric"},
         {"diff_enabled": True, "diff_low": -0.1, "diff_high": 0.1},
@@ -108,12 +111,3 @@ def test_the_correction_is_rolls_own(name: str, kept: str, has_counts: bool) -> 
         assert value == pytest.approx(exact[2][metric], rel=METRIC["rtol"], abs=METRIC["atol"]), (
             metric
         )
-
-
-@pytest.mark.parametrize(
-    "cfg", [config({"weight_type": "segment"}), config(None, {"agg_type": "segment"})], ids=str
-)
-def test_segments_are_refused(documented: Callable[[str], None], cfg: Any) -> None:
-    documented("segment")
-    with pytest.raises(cw.InvalidRequestError, match="'segment' is not computed yet"):
-        roll.compute_train_infer_correction(cfg, *batch("rows", torch.float32))

@@ -218,7 +218,6 @@ def test_without_the_samplers_log_probs_nothing_has_drifted() -> None:
         ({"length_loss_weight": True}, "length_loss_weight"),
         ({"difficulty_loss_weight": True}, "difficulty_loss_weight"),
         ({"entropy_loss_coef": 0.1}, "entropy_loss_coef"),
-        ({"train_infer_correction": config({"weight_type": "segment"})}, "weight_type"),
         (
             {
                 "pg_variant": "kimi15",

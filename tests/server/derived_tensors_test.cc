@@ -33,6 +33,8 @@ constexpr int kOwnRows = 6;
 constexpr int kOwnLength = 8;
 constexpr size_t kOwnTokens = kOwnRows * kOwnLength;
 
+const kernels::CorrectionSpec kNoTurns;
+
 DerivedTensors RefMinusCurrent() {
   return {.differences = {{.role = InputRole::kAdvantages,
                            .minuend = InputRole::kRef,
@@ -40,7 +42,7 @@ DerivedTensors RefMinusCurrent() {
 }
 
 std::vector<float> MadeOf(const kernels::Batch& batch) {
-  const auto made = DeriveTensors(RefMinusCurrent(), batch, {});
+  const auto made = DeriveTensors(RefMinusCurrent(), kNoTurns, batch, {});
   EXPECT_TRUE(made);
   const auto* const data = static_cast<const float*>(
       made->batch.tensor(InputRole::kAdvantages).data);
@@ -68,7 +70,7 @@ TEST(DerivedTensorsTest, ADifferenceIsOfTheTokensThatCount) {
       MadeOf(batch),
       ElementsAre(2.0f, static_cast<float>(double{-0.1f} - double{-0.3f}), 0.0f,
                   -2.5f));
-  const auto made = DeriveTensors(RefMinusCurrent(), batch, {});
+  const auto made = DeriveTensors(RefMinusCurrent(), kNoTurns, batch, {});
   EXPECT_FALSE(made->non_finite);
   for (const InputRole role :
        {InputRole::kRollout, InputRole::kRef, InputRole::kCurrent}) {
@@ -103,7 +105,8 @@ Blamed BlamedOf(float ref, float current) {
   const kernels::OwnedBatch owned({TwoTokens({-1.0f, -2.0f}, {-1.0f, -2.0f}),
                                    TwoTokens({-1.0f, ref}, {-1.0f, current}),
                                    TwoTokens({NAN, NAN}, {NAN, NAN})});
-  const auto made = DeriveTensors(RefMinusCurrent(), owned.view(), {});
+  const auto made =
+      DeriveTensors(RefMinusCurrent(), kNoTurns, owned.view(), {});
   EXPECT_TRUE(made->non_finite);
   EXPECT_EQ(made->non_finite->sequence, 1);
   EXPECT_EQ(made->non_finite->token, 1);
@@ -136,7 +139,7 @@ TEST(DerivedTensorsTest, EndsOnceTheResultIsNotWanted) {
   const kernels::Row row = TwoTokens({-1.0f, -2.0f}, {-1.0f, -2.0f});
   const kernels::OwnedBatch owned({row, row});
   int calls = 0;
-  EXPECT_FALSE(DeriveTensors(RefMinusCurrent(), owned.view(),
+  EXPECT_FALSE(DeriveTensors(RefMinusCurrent(), kNoTurns, owned.view(),
                              [&] { return ++calls == 2; }));
   EXPECT_EQ(calls, 2);
 }

@@ -142,6 +142,20 @@ TEST(RollTest, WeightsAreBoundedFromAbove) {
   EXPECT_THAT(kernels::Validate(row.spec), IsEmpty());
 }
 
+// A turn of kernels is ROLL's segment.
+TEST(RollTest, SegmentsAreTurns) {
+  const Translation t = Correcting(
+      R"("is_weight": {"enabled": true, "weight_type": "segment"},
+         "filters": [{"enabled": true, "agg_type": "segment",
+                      "diff_enabled": true}])");
+  EXPECT_THAT(Fields(t), IsEmpty());
+  EXPECT_EQ(t.spec.weight.level, Level::kTurn);
+  EXPECT_THAT(t.rule_names, ElementsAre("segment_ratio_1", "segment_diff_2"));
+  EXPECT_EQ(t.spec.rules[1].aggregation, Aggregation::kTurnMean);
+  EXPECT_EQ(t.spec.rules[1].estimator, kernels::Estimator::kDifference);
+  EXPECT_THAT(kernels::Validate(t.spec), IsEmpty());
+}
+
 TEST(RollTest, EachBoundOfAFilterIsARule) {
   const Translation t = Correcting(
       R"("filters": [
@@ -279,12 +293,6 @@ TEST(RollTest, Refusals) {
        "tis_lower_bound"},
       {R"({"pg_clip": 0, "dual_clip_loss": true})", "pg_clip"},
       {R"({"importance_sampling": "sequence"})", "importance_sampling"},
-      {R"({"train_infer_correction": {"is_weight": {"enabled": true,
-           "weight_type": "segment"}}})",
-       "train_infer_correction.is_weight.weight_type"},
-      {R"({"train_infer_correction": {"filters": [{"enabled": true,
-           "agg_type": "segment"}]}})",
-       "train_infer_correction.filters[0].agg_type"},
       {R"({"train_infer_correction": {"filters": [{"enabled": true,
            "ratio_low": 2}]}})",
        "train_infer_correction.filters[0].ratio_low"},

@@ -13,7 +13,6 @@ on first use, with ``ActorLossMixin`` before them; or ``class Worker(ActorLossMi
 ActorPGWorker)``. Numbers and quirks are those of the dialect ``roll`` (alibaba/ROLL @8eb27cc2).
 Differences of the function:
 
-* ``segment`` is refused, for weights and filters.
 * Masked positions count in metrics as in ROLL, but with equal log-probs: a ratio of 1.
 * Weights and filters are 1 where the mask is 0; ROLL multiplies by the mask.
 * With nothing enabled nothing is sent, and of the metrics there is the share that passes alone.
@@ -24,7 +23,7 @@ Differences of the loss:
   with a loss that is not used.
 * Masked positions add nothing to ``token-mean``; ROLL adds their losses, which are 0 where their
   advantages are.
-* Refused by name: ``segment``, entropy_loss_coef, length_loss_weight, difficulty_loss_weight, the
+* Refused by name: entropy_loss_coef, length_loss_weight, difficulty_loss_weight, the
   pg_variant ``topr``, cispo_use_unified_mask, and ``kimi15`` with weights of
   enable_old_logprobs_recompute. The agentic pipeline's workers keep ROLL's loss.
 """
