@@ -100,7 +100,7 @@ struct Blamed {
   bool input;
 };
 
-// Of the second token of the second row.
+// The second token of the second row has these numbers.
 Blamed BlamedOf(float ref, float current) {
   const kernels::OwnedBatch owned({TwoTokens({-1.0f, -2.0f}, {-1.0f, -2.0f}),
                                    TwoTokens({-1.0f, ref}, {-1.0f, current}),

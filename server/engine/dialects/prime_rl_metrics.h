@@ -13,7 +13,7 @@ namespace counterweight::server {
 
 enum class PrimeRlType : uint8_t { kDefault, kIpo, kRefKl };
 
-// What the names of a type's statistics over rows begin with.
+// The prefix of the names of a type's statistics over rows.
 constexpr std::string_view PrefixOf(PrimeRlType type) {
   return type == PrimeRlType::kRefKl ? "ref_kl/" : "";
 }
