@@ -196,3 +196,21 @@ def test_a_lost_operator(local: cw.Client) -> None:
     arguments = [inputs[n] for n in ("current_log_probs", "response_mask", "advantages")]
     with pytest.raises(RuntimeError, match="no longer exists"):
         torch.ops.counterweight.policy_loss(number, *arguments, None, None, None, None, True)
+
+
+def test_a_method_may_make_its_own_advantages(local: cw.Client) -> None:
+    inputs = tensors()
+    del inputs["advantages"]
+    with pytest.raises(cw.InvalidRequestError, match="advantages is required"):
+        policy_loss(local, method=LOSS, **inputs)
+    inputs["ref_log_probs"] = inputs.pop("old_log_probs")
+    method = cw.Dialect("prime_rl", {"type": "ref_kl"})
+    own = inputs["current_log_probs"].detach().clone().requires_grad_()
+    expected_loss = policy_loss(local, method=method, **{**inputs, "current_log_probs": own})
+    expected_loss.backward()
+    operator = PolicyLossOperator(local, method=method)
+    loss = torch.compile(operator, fullgraph=True)(**inputs)
+    loss.backward()
+    assert torch.equal(loss, expected_loss)
+    assert torch.equal(inputs["current_log_probs"].grad, own.grad)
+    assert own.grad.any()

@@ -45,7 +45,7 @@ def policy_loss(
     client: Client,
     *,
     current_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
+    advantages: torch.Tensor | None = None,
     **call: Unpack[LossArguments[torch.Tensor]],
 ) -> torch.Tensor:
     """Returns the method's policy loss, whose backward is the service's gradient.
@@ -60,7 +60,7 @@ def policy_loss(
             as float32). The only input that gets a gradient; where response_mask is 0 it is 0,
             whatever the position contains.
         advantages: [B, T] or [N]; or one per sequence, [B] or [B, 1] (packed: [B, 1] alone where B
-            is N and a sequence is empty).
+            is N and a sequence is empty). None: for a method that makes its own.
         **call: Other arguments of ``Client.correct``; response_mask and method are required.
 
     Returns:
@@ -86,7 +86,7 @@ def policy_loss_with_result(
     client: Client,
     *,
     current_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
+    advantages: torch.Tensor | None = None,
     **call: Unpack[LossArguments[torch.Tensor]],
 ) -> tuple[torch.Tensor, Result[torch.Tensor]]:
     """Returns the loss of ``policy_loss``, and the Result with metrics, weights and keep mask.
