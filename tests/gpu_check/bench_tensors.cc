@@ -49,7 +49,8 @@ BenchTensors::BenchTensors(Memory& memory, Memory& host, int64_t num_tokens)
     : num_tokens_(num_tokens) {
   const BenchBatch source(EveryInput(), kPeriod, kPeriod);
   const Batch period = source.view();
-  for (const TensorView& tensor : period.tensors) {
+  for (int role = 0; role < kNumInputRoles; ++role) {
+    const TensorView& tensor = period.tensors[role];
     const int64_t size = SizeOf(tensor.dtype);
     inputs_.push_back(Allocate(memory, size * num_tokens));
     ok_ = ok_ && Fill(memory, *inputs_.back(), tensor.data, size * kPeriod,
