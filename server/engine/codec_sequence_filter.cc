@@ -11,7 +11,7 @@
 namespace counterweight::server {
 namespace {
 
-// Of sequences with tokens; 0 if there are none.
+// The metrics are of sequences with tokens, and 0 if there are none.
 void AddFilterMetrics(const RowErrors& errors,
                       std::map<std::string, double>* metrics) {
   double mean = 0.0, largest = 0.0, dropped = 0.0;
