@@ -112,9 +112,10 @@ struct KlSpec {
   double gradient_ratio_cap = 0.0;
   // k r, the gradient through r included: the surrogate's r or, with
   // has_own_ratio, exp(l) of ratio_source for each token, unclamped, which is a
-  // constant where token_clamp bounds d.
+  // constant where token_clamp bounds d, unless ratio_always_moves.
   bool importance_weighted = false;
   bool has_own_ratio = false;
+  bool ratio_always_moves = false;
   RatioSource ratio_source = RatioSource::kCurrentSelf;
   // With importance_weighted: value_clamp bounds k r instead of k.
   bool clamps_product = false;

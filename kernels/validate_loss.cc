@@ -169,6 +169,9 @@ class LossChecker {
     Require(kl.importance_weighted || !(kl.has_own_ratio || kl.clamps_product),
             SpecField::kKlImportanceWeighted,
             "is needed where its ratio or product is described");
+    Require(!kl.ratio_always_moves || kl.has_own_ratio,
+            SpecField::kKlImportanceWeighted,
+            "must be by a ratio of the penalty's own where that always moves");
     Require(!kl.has_own_ratio || IsOfCurrent(kl.ratio_source),
             SpecField::kKlImportanceWeighted, "must be of a ratio of current");
     Require(!kl.importance_weighted || !kl.straight_through,

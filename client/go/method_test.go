@@ -29,11 +29,11 @@ func everything() []ConfigPart {
 			TokenClamp(20).AggregateClamp(10).Name("mine").OnlyNegativeAdvantages().Where(RuleConditionPositiveAdvantage).ZeroWeight(),
 		Sequential(),
 		DriftSource(RatioCurrentOld),
+		SequenceFilter(RatioOldRollout, 2),
 		PolicyLoss(SurrogatePPOClip, SeqMeanTokenSumNorm, DenominatorGlobal).Ratio(RatioCurrentOld).
 			AverageAdvantages().Clip(0.2, 0.3).DualClip(3).RatioCap(10).LogRatioClamp(20).Tau(1, 2).PositiveShape(1, 2).
 			NegativeShape(3, 4).Beta(0.5).CovarianceFraction(0.1).CovarianceInterval(1, 5).
 			CovarianceKLWeight(1).NormLength(1000).AllowDoubleCorrection(),
-		SequenceFilter(RatioOldRollout, 2),
 		KLPenalty(KLEstimatorK3, 0.1).TokenClamp(20).ValueClamp(10).StraightThrough().ImportanceWeighted(),
 	}
 }

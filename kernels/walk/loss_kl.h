@@ -90,7 +90,8 @@ struct LossKl {
       if (kl.importance_weighted) {
         const Vec r = is_own ? own_ratios.vec(k, g) : ratios.vec(k, g);
         const auto is_held = high | low;
-        const Vec own_slope = is_held ? zero : r;
+        const Vec held = is_held ? zero : r;
+        const Vec own_slope = kl.ratio_always_moves ? r : held;
         const Vec dr = is_own ? own_slope : ratio_slopes.vec(k, g);
         if (by_row) {
           const auto slides = (value != 0.0f) & (dr != 0.0f);

@@ -125,6 +125,21 @@ KlSpec ByOwnRatio(KlEstimator estimator, RatioSource source) {
   return kl;
 }
 
+// miles' ratio moves where low_var_kl bounds d, and NeMo RL's does not.
+TEST_P(LossKl, AnOwnRatioMovesOrNotWhereTheEstimateIsBounded) {
+  for (const bool moves : {false, true}) {
+    KlSpec kl = ByOwnRatio(KlEstimator::kK3, RatioSource::kCurrentOld);
+    kl.token_clamp = 0.5 * kD;
+    kl.ratio_always_moves = moves;
+    const double d = 0.5 * kD, r = std::exp(0.2);
+    const double k3 = std::exp(-d) - 1 + d;
+    kl.coefficient = 1;
+    const Corrected corrected = Penalize(kl, kD, 0.2);
+    EXPECT_NEAR(corrected.sums().loss.kl, k3 * r, 1e-6);
+    EXPECT_NEAR(corrected.gradient[0], moves ? k3 * r : 0.0, 1e-6);
+  }
+}
+
 // NeMo RL's exp(current - sg(current)): the derivative of the score function,
 // k, besides that of the estimator.
 TEST_P(LossKl, ARatioToItselfAddsTheScoreFunction) {

@@ -214,7 +214,8 @@ TEST(ValidateLoss, Penalties) {
   loss = Of(Surrogate::kPpoClip);
   loss.counts_dropped = true;
   EXPECT_THAT(FieldsOf(loss), IsEmpty());
-  for (bool KlSpec::*flag : {&KlSpec::has_own_ratio, &KlSpec::clamps_product}) {
+  for (bool KlSpec::*flag : {&KlSpec::has_own_ratio, &KlSpec::clamps_product,
+                             &KlSpec::ratio_always_moves}) {
     loss.kl = {.estimator = KlEstimator::kK3};
     loss.kl.*flag = true;
     EXPECT_THAT(FieldsOf(loss), ElementsAre(SpecField::kKlImportanceWeighted));

@@ -99,6 +99,7 @@ LossSpec SayableLoss(Random& random, const LossSpec& loss) {
   said.kl.gradient_ratio_cap = 0.0;
   if (said.kl.has_own_ratio) said.kl.importance_weighted = false;
   said.kl.has_own_ratio = said.kl.clamps_product = false;
+  said.kl.ratio_always_moves = false;
   said.kl.has_weight = false;
   said.kl.source = KlSpec().source;
   said.kl.ratio_source = KlSpec().ratio_source;

@@ -42,6 +42,7 @@ LossSpec Legal(LossSpec loss) {
   if (kl.straight_through || !HasRatio(surrogate) || info.Has(kTraitRowRatio))
     kl.importance_weighted = !kl.straight_through && kl.has_own_ratio;
   kl.has_own_ratio = kl.has_own_ratio && kl.importance_weighted;
+  kl.ratio_always_moves = kl.ratio_always_moves && kl.has_own_ratio;
   kl.clamps_product = kl.clamps_product && kl.importance_weighted;
   if (info.Has(kTraitRow)) kl.has_weight = false;
   if (kl.reduction.row == RowCount::kGroupTokens)
@@ -92,6 +93,7 @@ KlSpec RandomKl(Random& random, double spread) {
   kl.reduction = RandomReduction(random);
   kl.has_own_ratio = random.Chance(0.4);
   if (kl.has_own_ratio) kl.ratio_source = RandomSource(random);
+  kl.ratio_always_moves = kl.has_own_ratio && kl.coefficient > 0.5;
   kl.clamps_product = random.Chance(0.4);
   kl.has_weight = random.Chance(0.2);
   if (kl.estimator != KlEstimator::kK3 && random.Chance(0.3)) {

@@ -110,7 +110,7 @@ double KlWeightOf(const LossSpec& loss, const ReferenceLossRow& row, size_t t) {
 }
 
 bool OwnKlRatioMoves(const KlSpec& kl, double ref_difference) {
-  return std::fabs(ref_difference) <= kl.token_clamp;
+  return kl.ratio_always_moves || std::fabs(ref_difference) <= kl.token_clamp;
 }
 
 std::vector<LossPoint> ClampedPoints(const LossSpec& loss,

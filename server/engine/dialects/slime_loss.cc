@@ -168,12 +168,7 @@ KlSpec ReadKl(const BlockReader& reader, const SlimeSystem& system,
   if (is_weighted && of.is_gspo) {
     kl.has_own_ratio = true;
     kl.ratio_source = source;
-    if (std::isfinite(kl.token_clamp)) {
-      reader.Violate(kSlimeUnbiased,
-                     "use_unbiased_kl with gspo and low_var_kl is not computed "
-                     "yet: miles' ratio moves where its estimate is bounded; "
-                     "'k3' is the same without the bounds.");
-    }
+    kl.ratio_always_moves = true;
   }
   return kl;
 }

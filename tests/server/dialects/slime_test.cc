@@ -241,6 +241,7 @@ TEST(SlimeTest, UnbiasedKlIsBoundedAsAProductAndOfTokens) {
   EXPECT_FALSE(kl("k3", "grpo").clamps_product);
   EXPECT_TRUE(kl("k3", "gspo").has_own_ratio);
   EXPECT_EQ(kl("k3", "gspo").ratio_source, RatioSource::kCurrentOld);
+  EXPECT_TRUE(kl("low_var_kl", "gspo").ratio_always_moves);
 }
 
 TEST(SlimeTest, CountsOfTheRequestAreRefused) {
