@@ -101,7 +101,8 @@ struct WeightSpec {
   double lower = 0.0;
   double upper = kUnbounded;
   // Divide by the batch mean of the bounded weights: over tokens (kToken,
-  // kPrefix) or sequences (kSequence, kGeometric) that count in response_mask.
+  // kPrefix, kTurn) or sequences (kSequence, kGeometric) that count in
+  // response_mask.
   // A mean that is <= 1e-8 or not finite leaves the weights as they are.
   bool normalize = false;
   // That mean is over all sequences: one without a token counts with 0. For

@@ -40,8 +40,8 @@ func (w WeightConfig) AggregateClamp(nats float64) WeightConfig {
 	return w.with(func(w *pb.ImportanceWeight) { w.AggregateClamp = &nats })
 }
 
-// Normalize divides bounded weights by their mean over the batch (LevelToken, LevelPrefix:
-// over tokens; LevelSequence, LevelGeometric: over sequences), unless that mean is <= 1e-8.
+// Normalize divides bounded weights by their mean over the batch (LevelToken, LevelPrefix,
+// LevelTurn: over tokens; LevelSequence, LevelGeometric: over sequences), unless that mean is <= 1e-8.
 func (w WeightConfig) Normalize() WeightConfig {
 	return w.with(func(w *pb.ImportanceWeight) { w.Normalize = true })
 }

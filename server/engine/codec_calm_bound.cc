@@ -78,6 +78,17 @@ Result<CalmBound> ReadOfConfig(const v1::CorrectionConfig& config) {
          "is of all tokens' weights, and after_rule leaves some out; drop one "
          "of them"});
   }
+  if (config.has_sequence_filter()) {
+    result.violations.push_back(
+        {kConfigField,
+         "is of all tokens' weights, and sequence_filter leaves some out; drop "
+         "one of them"});
+  }
+  if (weight.level() == v1::LEVEL_TURN) {
+    result.violations.push_back(
+        {kConfigField,
+         "is not counted for TURN weights; give a number in upper"});
+  }
   return result;
 }
 

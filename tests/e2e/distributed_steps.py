@@ -43,6 +43,21 @@ METHODS: dict[str, cw.Method] = {
         ],
         policy_loss=CLIPPED,
     ),
+    "turns": cw.CorrectionConfig(
+        importance_weight=cw.ImportanceWeight(
+            ratio_source="old_rollout", level="turn", bound="truncate", upper=1.1, normalize=True
+        ),
+        rules=[
+            cw.RejectionRule(
+                ratio_source="old_rollout",
+                estimator="k3",
+                aggregation="turn_mean",
+                upper=0.03,
+            )
+        ],
+        policy_loss=CLIPPED,
+        sequence_filter=cw.SequenceFilter(ratio_source="old_rollout", upper=1.18),
+    ),
     "preset": "geo_rs_token_tis_ppo_clip",
     "rows": "gspo",
     "verl": cw.Dialect(

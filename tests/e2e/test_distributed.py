@@ -290,7 +290,7 @@ def test_a_step_over_ranks_is_one_call(
     torch = pytest.importorskip("torch")
     from distributed_steps import METHODS, batch
 
-    for name in ("preset", "normalized"):
+    for name in ("preset", "normalized", "turns"):
         whole = local.correct(**batch(), method=METHODS[name])
         (alone,) = (rank[name] for rank in answers[1])
         assert alone["closed"][2] == whole.loss

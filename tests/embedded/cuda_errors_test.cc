@@ -109,7 +109,23 @@ TEST_F(EmbeddedCudaErrors, TensorsThatTheHostReadsFirst) {
   constexpr const char* kMethods[] = {
       R"({"dialect": {"system": "prime_rl", "block": {"type": "ref_kl"}}})",
       R"({"dialect": {"system": "nemo_rl", "block": {
-           "seq_logprob_error_threshold": 1.5}}})"};
+           "seq_logprob_error_threshold": 1.5}}})",
+      R"({"config": {
+           "importance_weight": {"ratio_source": "RATIO_SOURCE_OLD_ROLLOUT",
+                                 "level": "LEVEL_TURN", "bound": "BOUND_NONE"},
+           "policy_loss": {"surrogate": "SURROGATE_PPO_CLIP",
+                           "aggregation": "LOSS_AGGREGATION_TOKEN_MEAN",
+                           "denominator": "LOSS_DENOMINATOR_KEPT",
+                           "clip_low": 0.2, "clip_high": 0.2}}})",
+      R"({"config": {
+           "importance_weight": {"ratio_source": "RATIO_SOURCE_OLD_ROLLOUT",
+                                 "level": "LEVEL_TOKEN", "bound": "BOUND_NONE"},
+           "policy_loss": {"surrogate": "SURROGATE_PPO_CLIP",
+                           "aggregation": "LOSS_AGGREGATION_TOKEN_MEAN",
+                           "denominator": "LOSS_DENOMINATOR_KEPT",
+                           "clip_low": 0.2, "clip_high": 0.2},
+           "sequence_filter": {"ratio_source": "RATIO_SOURCE_OLD_ROLLOUT",
+                               "upper": 1.5}}})"};
   for (const char* const method : kMethods) {
     const std::string message = batch_.Message(method, {16, 20});
     const std::string refused = "before anything else, which needs log-probs";

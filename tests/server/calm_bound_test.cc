@@ -322,6 +322,15 @@ TEST_F(CalmBoundTest, IsRefusedByName) {
   v1::Method after = CalmConfig(0.9, 2.0);
   after.mutable_config()->mutable_importance_weight()->set_after_rule(1);
   EXPECT_THAT(Refused(StepRequest(0, after)), ElementsAre(kCalmConfigField));
+  v1::Method turn = CalmConfig(0.9, 2.0);
+  turn.mutable_config()->mutable_importance_weight()->set_level(v1::LEVEL_TURN);
+  EXPECT_THAT(Refused(StepRequest(0, turn)), ElementsAre(kCalmConfigField));
+  v1::Method filtered = CalmConfig(0.9, 2.0);
+  v1::SequenceFilter& filter =
+      *filtered.mutable_config()->mutable_sequence_filter();
+  filter.set_ratio_source(v1::RATIO_SOURCE_OLD_ROLLOUT);
+  filter.set_upper(2.0);
+  EXPECT_THAT(Refused(StepRequest(0, filtered)), ElementsAre(kCalmConfigField));
   v1::Method bad = CalmPreset("token_tis", 0.9, 2.0);
   (*bad.mutable_preset()->mutable_parameters())["upper"] = -1.0;
   EXPECT_THAT(Refused(StepRequest(0, bad)), Each("method.preset.parameters"));

@@ -986,7 +986,7 @@ func (x *Labels) GetStep() int64 {
 type GlobalCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tokens with response_mask 1, >= 0. TOKEN_MEAN divides by it, and the
-	// normalization of TOKEN and PREFIX weights.
+	// normalization of TOKEN, PREFIX and TURN weights.
 	NumTokens *int64 `protobuf:"varint,1,opt,name=num_tokens,json=numTokens,proto3,oneof" json:"num_tokens,omitempty"`
 	// Sequences with at least one such token (dialect skyrl, which counts empty
 	// ones: all sequences), >= 0. SEQ_MEAN_* divide by it, and the normalization

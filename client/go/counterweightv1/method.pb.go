@@ -1278,12 +1278,12 @@ type ImportanceWeight struct {
 	// Upper end, inclusive, a ratio > 0 and >= lower. Absent: none. TRUNCATE and
 	// MASK need at least one end.
 	Upper *float64 `protobuf:"fixed64,7,opt,name=upper,proto3,oneof" json:"upper,omitempty"`
-	// Divide bounded weights by their mean over the batch (TOKEN, PREFIX: over
-	// tokens of response_mask; SEQUENCE, GEOMETRIC: over sequences), unless that
-	// mean is <= 1e-8.
+	// Divide bounded weights by their mean over the batch (TOKEN, PREFIX, TURN:
+	// over tokens of response_mask; SEQUENCE, GEOMETRIC: over sequences), unless
+	// that mean is <= 1e-8.
 	Normalize bool `protobuf:"varint,8,opt,name=normalize,proto3" json:"normalize,omitempty"`
 	// The aggregate uses the mask that the first after_rule rules kept; in [0,
-	// number of rules]. Absent: 0, the original mask.
+	// number of rules]. Absent: 0, the original mask. 0 with TURN.
 	AfterRule *uint32 `protobuf:"varint,9,opt,name=after_rule,json=afterRule,proto3,oneof" json:"after_rule,omitempty"`
 	// The upper end from the run's own calm steps: this quantile, in (0.5, 1), of
 	// the unbounded weights, within a quarter octave of their logarithm above it.
@@ -1295,7 +1295,8 @@ type ImportanceWeight struct {
 	// `upper` they are INVALID_ARGUMENT. All later steps have the same bound, so
 	// it is constant within a step: CorrectResponse.resolved_bounds has it. A
 	// server keeps it in memory with the run's series, of at most four such bounds
-	// of a run, and each of several servers has its own. Not with after_rule.
+	// of a run, and each of several servers has its own. Not with after_rule, TURN
+	// or a sequence_filter.
 	UpperCalmQuantile *float64 `protobuf:"fixed64,10,opt,name=upper_calm_quantile,json=upperCalmQuantile,proto3,oneof" json:"upper_calm_quantile,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -336,7 +336,7 @@ class GlobalCounts:
 
     Attributes:
         num_tokens: Tokens with response_mask 1, >= 0. TOKEN_MEAN divides by it, and the
-            normalization of TOKEN and PREFIX weights.
+            normalization of TOKEN, PREFIX and TURN weights.
         num_sequences: Sequences with at least one such token, >= 0. SEQ_MEAN_* divide by it, and
             the normalization of SEQUENCE and GEOMETRIC weights.
         num_kept_tokens: Tokens that the rules kept, >= 0. TOKEN_MEAN divides by it where the
