@@ -52,7 +52,7 @@ LossSpec Legal(LossSpec loss) {
     kl.estimator = KlEstimator::kK3;
     kl.token_clamp = kl.value_clamp = LossSpec::kNoBound;
     kl.source = KlSpec().source;
-    kl.has_own_ratio = kl.has_weight = false;
+    kl.has_own_ratio = kl.ratio_always_moves = kl.has_weight = false;
     if (!HasRatio(surrogate) || info.Has(kTraitRowRatio))
       kl.importance_weighted = kl.clamps_product = false;
   }
