@@ -20,7 +20,7 @@ constexpr char kTypes[] = "type.googleapis.com";
 constexpr char kNumber[] = "$numberDouble";
 
 // Converts JSON to bytes, so that both formats meet the same limits.
-Failure ToBytes(std::string_view json, const std::string& type,
+Failure ToBytes(std::string_view json, std::string_view type,
                 std::string* bytes) {
   const std::unique_ptr<google::protobuf::util::TypeResolver> resolver(
       google::protobuf::util::NewTypeResolverForDescriptorPool(
