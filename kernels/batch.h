@@ -22,7 +22,7 @@ struct TensorView {
 };
 
 // The input tensors, also the index into Batch::tensors. Those after kRef are
-// no inputs of a request: MakeTurnMeans() makes them.
+// no inputs of a request: TurnMeans makes them.
 enum class InputRole : uint8_t {
   kRollout,
   kOld,

@@ -21,8 +21,8 @@ inline constexpr int kMaxRules = 15;
 inline constexpr uint16_t kReasonNonFinite = uint16_t{1} << 15;
 
 // kToken: l_t; kSequence: sum of l; kGeometric: mean of l; kPrefix: mean of l
-// over the tokens 0..t; kTurn: mean of l over t's turn, a run of
-// positions with response_mask 1.
+// over the tokens 0..t; kTurn: mean of l over t's turn, a run of positions with
+// response_mask 1.
 enum class Level : uint8_t {
   kNone,
   kToken,
@@ -57,10 +57,9 @@ inline constexpr double kLeastProbability = 1e-6;
 bool IsDivergence(Estimator estimator);
 
 // kToken decides about each token by its own number, kPrefixMean by the mean
-// over the tokens 0..t, kTurnMean by that over its turn. The others
-// decide about the sequence: kAll keeps it if
-// every token is inside the interval. A sequence without tokens that the rule
-// covers is kept.
+// over the tokens 0..t, kTurnMean by that over its turn. The others decide
+// about the sequence: kAll keeps it if every token is inside the interval. A
+// sequence without tokens that the rule covers is kept.
 enum class Aggregation : uint8_t {
   kToken,
   kSum,

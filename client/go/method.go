@@ -98,8 +98,8 @@ func Sequential() ConfigPart {
 	})
 }
 
-// SequenceFilter drops sequences whose mean of exp(|l|), l the log ratio of a token of the
-// mask, is above upper, >= 1, before weights, rules and loss: they count as masked.
+// SequenceFilter drops sequences before weights, rules and loss: a sequence counts as masked if
+// the mean of exp(|l|) over its tokens is above upper, >= 1. l is a token's log ratio.
 func SequenceFilter(source RatioSource, upper float64) ConfigPart {
 	return configPart(func(config *pb.CorrectionConfig) {
 		config.SequenceFilter = &pb.SequenceFilter{RatioSource: source, Upper: &upper}

@@ -130,8 +130,8 @@ bool IsOnDevice(const Tensors& tensors) {
   return tensors.on_device.roles != 0 || tensors.on_device.mask;
 }
 
-// Refuses tensors on a device, or a mask, of which the host makes something
-// before the correction.
+// The host reads these tensors and the mask before the correction: they may not
+// lie on a device. what: completes "method".
 Violations CheckOnHost(uint32_t roles, std::string_view what,
                        const Tensors& tensors) {
   const kernels::DeviceInputs& on_device = tensors.on_device;

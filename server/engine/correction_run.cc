@@ -200,13 +200,13 @@ std::unique_ptr<kernels::CorrectRun> BeginWithTokens(
                                            outputs, std::move(stop));
 }
 
-// A correction that reads the method's derived tensors.
-class DerivedRun final : public kernels::CorrectRun {
+// A correction after something that the host makes of the whole batch.
+class FirstPassRun : public kernels::CorrectRun {
  public:
-  DerivedRun(kernels::Corrector* corrector, const Decoded& decoded,
-             const kernels::Batch& batch,
-             const kernels::PolicyVersions& versions,
-             const kernels::Outputs& outputs, kernels::StopRequest stop)
+  FirstPassRun(kernels::Corrector* corrector, const Decoded& decoded,
+               const kernels::Batch& batch,
+               const kernels::PolicyVersions& versions,
+               const kernels::Outputs& outputs, kernels::StopRequest stop)
       : corrector_(corrector),
         decoded_(decoded),
         batch_(batch),
@@ -214,8 +214,21 @@ class DerivedRun final : public kernels::CorrectRun {
         outputs_(outputs),
         stop_(std::move(stop)) {}
 
-  // They are made of the whole batch.
   void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
+
+ protected:
+  kernels::Corrector* const corrector_;
+  const Decoded& decoded_;
+  const kernels::Batch batch_;
+  const kernels::PolicyVersions versions_;
+  const kernels::Outputs outputs_;
+  kernels::StopRequest stop_;
+};
+
+// A correction that reads the method's derived tensors.
+class DerivedRun final : public FirstPassRun {
+ public:
+  using FirstPassRun::FirstPassRun;
 
   kernels::CorrectResult Finish() override {
     const std::optional<DerivedBatch> made = DeriveTensors(
@@ -245,13 +258,6 @@ class DerivedRun final : public kernels::CorrectRun {
     const auto role = static_cast<uint32_t>(result.non_finite.role);
     return (RolesOf(decoded_.method.derived) >> role & 1u) != 0;
   }
-
-  kernels::Corrector* const corrector_;
-  const Decoded& decoded_;
-  const kernels::Batch batch_;
-  const kernels::PolicyVersions versions_;
-  const kernels::Outputs outputs_;
-  kernels::StopRequest stop_;
 };
 
 std::unique_ptr<kernels::CorrectRun> BeginDerived(
@@ -267,32 +273,21 @@ std::unique_ptr<kernels::CorrectRun> BeginDerived(
 }
 
 // A correction of the sequences that the method's filter leaves.
-class FilteredRun final : public kernels::CorrectRun {
+class FilteredRun final : public FirstPassRun {
  public:
-  FilteredRun(kernels::Corrector* corrector, const Decoded& decoded,
-              const kernels::Batch& batch,
-              const kernels::PolicyVersions& versions,
-              const kernels::Outputs& outputs, kernels::StopRequest stop)
-      : corrector_(corrector),
-        decoded_(decoded),
-        batch_(batch),
-        versions_(versions),
-        outputs_(outputs),
-        stop_(std::move(stop)),
-        mask_(std::make_unique_for_overwrite<uint8_t[]>(
-            static_cast<size_t>(batch.offsets[batch.num_sequences]))) {}
-
-  // The filter takes whole sequences.
-  void Advance(int64_t /*rows*/, bool /*has_mask*/) override {}
+  using FirstPassRun::FirstPassRun;
 
   kernels::CorrectResult Finish() override {
     const RowFilter& filter = *decoded_.method.row_filter;
+    const auto mask = std::make_unique_for_overwrite<uint8_t[]>(
+        static_cast<size_t>(batch_.offsets[batch_.num_sequences]));
     const std::optional<RowErrors> errors = FilterRows(
-        filter, batch_, decoded_.method.spec.non_finite, stop_, mask_.get());
+        filter, batch_, decoded_.method.spec.non_finite, stop_, mask.get());
     if (!errors) return {.status = kernels::CorrectStatus::kStopped};
-    batch_.response_mask = mask_.get();
+    kernels::Batch left = batch_;
+    left.response_mask = mask.get();
     kernels::CorrectResult result =
-        BeginDerived(corrector_, decoded_, batch_, versions_, outputs_,
+        BeginDerived(corrector_, decoded_, left, versions_, outputs_,
                      std::move(stop_))
             ->Finish();
     if (result.status == kernels::CorrectStatus::kOk &&
@@ -301,15 +296,6 @@ class FilteredRun final : public kernels::CorrectRun {
     }
     return result;
   }
-
- private:
-  kernels::Corrector* const corrector_;
-  const Decoded& decoded_;
-  kernels::Batch batch_;
-  const kernels::PolicyVersions versions_;
-  const kernels::Outputs outputs_;
-  kernels::StopRequest stop_;
-  const std::unique_ptr<uint8_t[]> mask_;
 };
 
 int64_t LongestRow(const Layout& layout) {

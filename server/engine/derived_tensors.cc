@@ -102,7 +102,8 @@ std::optional<DerivedBatch> DeriveTensors(const DerivedTensors& derived,
                                                        kernels::DType::kF32};
     differences.emplace_back(each, batch, out);
   }
-  for (int64_t row = 0; row < batch.num_sequences; ++row) {
+  const int64_t rows = differences.empty() ? 0 : batch.num_sequences;
+  for (int64_t row = 0; row < rows; ++row) {
     if (stop && stop()) return std::nullopt;
     for (Differences& each : differences) each.Make(row, &made.non_finite);
   }

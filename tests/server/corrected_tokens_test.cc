@@ -146,6 +146,16 @@ v1::CorrectRequest NemoRl(const std::string& threshold) {
   return request;
 }
 
+v1::Method WeightsOf(v1::Level level) {
+  v1::Method method;
+  v1::ImportanceWeight& weight =
+      *method.mutable_config()->mutable_importance_weight();
+  weight.set_ratio_source(v1::RATIO_SOURCE_OLD_ROLLOUT);
+  weight.set_level(level);
+  weight.set_bound(v1::BOUND_NONE);
+  return method;
+}
+
 // A row's buffers once, and of each position what is kept for the whole batch.
 TEST(TokenMetricsRun, ItsMemoryIsCounted) {
   const auto bytes = [](const v1::CorrectRequest& request) {
@@ -158,6 +168,10 @@ TEST(TokenMetricsRun, ItsMemoryIsCounted) {
   EXPECT_EQ(bytes(NemoRl("")), of_row + 4 * (4 + 1));
   EXPECT_EQ(bytes(NemoRl("1.5")), of_row + 4 * (4 + 1 + 1));
   v1::CorrectRequest request = NemoRl("");
+  // One mean over turns, and zeros.
+  *request.mutable_method() = WeightsOf(v1::LEVEL_TURN);
+  EXPECT_EQ(bytes(request), of_row + 4 * 2 * int64_t{sizeof(float)});
+  request = NemoRl("");
   request.set_omit_metrics(true);
   EXPECT_EQ(bytes(request), 0);
   request = NemoRl("");
@@ -200,6 +214,22 @@ TEST(TokenMetricsRun, AnyLookAtTheStopEndsIt) {
                 kernels::CorrectStatus::kStopped)
           << calls << " of " << looks;
     }
+  }
+}
+
+TEST(TurnMeansRun, AnyLookAtTheStopEndsIt) {
+  v1::CorrectRequest request = NemoRl("");
+  *request.mutable_method() = WeightsOf(v1::LEVEL_TURN);
+  int looks = 0, ignored = 0, of_tokens = 0;
+  ASSERT_EQ(StatusAfter(request, 1000, &looks), kernels::CorrectStatus::kOk);
+  v1::CorrectRequest token = request;
+  *token.mutable_method() = WeightsOf(v1::LEVEL_TOKEN);
+  StatusAfter(token, 1000, &of_tokens);
+  EXPECT_EQ(looks, of_tokens + 2);  // rows
+  for (int calls = 0; calls < looks; ++calls) {
+    EXPECT_EQ(StatusAfter(request, calls, &ignored),
+              kernels::CorrectStatus::kStopped)
+        << calls << " of " << looks;
   }
 }
 

@@ -1197,9 +1197,9 @@ func (x *CorrectionConfig) GetSequenceFilter() *SequenceFilter {
 	return nil
 }
 
-// Sequences whose mean of exp(|l_t|), l_t the log ratio of a token of
-// response_mask, is above `upper` count as masked in every number of the
-// answer; the three metrics sequence_filter_* describe the filter itself.
+// A sequence counts as masked in every number of the answer if the mean of
+// exp(|l_t|) over its tokens of response_mask is above `upper`; l_t is a token's
+// log ratio. The three metrics sequence_filter_* describe the filter itself.
 // Tokens with a number that is not finite have no part in the mean. Its tensors
 // and response_mask are in host memory. Source: seq_logprob_error_threshold of
 // NVIDIA-NeMo/RL, compute_and_apply_seq_logprob_error_masking.

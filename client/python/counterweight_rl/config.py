@@ -180,9 +180,9 @@ class KlPenalty:
 class SequenceFilter:
     """Drops sequences before weights, rules and loss.
 
-    Those whose mean of exp(|l|), l the log ratio of a token of response_mask, is above ``upper``
-    count as masked in every number of the answer; its metrics ``sequence_filter_mean``,
-    ``_max`` and ``_dropped_fraction`` describe the filter itself. Tokens with a number that is not
+    A sequence counts as masked in every number of the answer if the mean of exp(|l|) over its
+    tokens of response_mask is above ``upper``; l is a token's log ratio. The metrics
+    ``sequence_filter_mean``, ``_max`` and ``_dropped_fraction`` describe the filter itself. Tokens with a number that is not
     finite have no part in the mean. Its tensors and the mask are in host memory. NeMo-RL's
     seq_logprob_error_threshold.
 
