@@ -182,9 +182,9 @@ class SequenceFilter:
 
     A sequence counts as masked in every number of the answer if the mean of exp(|l|) over its
     tokens of response_mask is above ``upper``; l is a token's log ratio. The metrics
-    ``sequence_filter_mean``, ``_max`` and ``_dropped_fraction`` describe the filter itself. Tokens with a number that is not
-    finite have no part in the mean. Its tensors and the mask are in host memory. NeMo-RL's
-    seq_logprob_error_threshold.
+    ``sequence_filter_mean``, ``_max`` and ``_dropped_fraction`` describe the filter itself. Tokens
+    with a number that is not finite have no part in the mean. Its tensors and the mask are in host
+    memory. NeMo-RL's seq_logprob_error_threshold.
 
     Attributes:
         ratio_source: Numerator and denominator of l.
